@@ -1,0 +1,93 @@
+"""pqrun: a typed background-job queue on PostgreSQL for async Python."""
+
+from pqrun.app import App
+from pqrun.errors import (
+    ArgumentsError,
+    ClaimLost,
+    CompletionRefused,
+    ConfigurationError,
+    ConflictError,
+    DatabaseUnavailableError,
+    DeclarationError,
+    DedupeKeyError,
+    DeferError,
+    EmbeddedError,
+    HandlerTimeout,
+    JobBusy,
+    JobCancelled,
+    JobError,
+    JobFailed,
+    JobNotFound,
+    MissingExtraError,
+    NotOpenError,
+    OptionError,
+    PayloadDecodeError,
+    PayloadError,
+    PqrunError,
+    ResultDecodeError,
+    ResultError,
+    ResultTimeout,
+    RetryRefused,
+    SchemaError,
+    StoreError,
+    WrongLoopError,
+)
+from pqrun.handle import Call, JobHandle
+from pqrun.job.outcome import CancelOutcome
+from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
+from pqrun.job.record import Job, JsonObject, JsonValue
+from pqrun.job.state import Status
+from pqrun.run.context import JobContext
+from pqrun.store import PgJobStore
+from pqrun.store.ports import Connection, Pool
+from pqrun.task import Task
+from pqrun.worker import Worker
+
+__all__ = [
+    "App",
+    "ArgumentsError",
+    "BackoffPolicy",
+    "Call",
+    "CancelOutcome",
+    "ClaimLost",
+    "CompletionRefused",
+    "ConfigurationError",
+    "ConflictError",
+    "Connection",
+    "DatabaseUnavailableError",
+    "DeclarationError",
+    "DedupeKeyError",
+    "DeferError",
+    "EmbeddedError",
+    "HandlerTimeout",
+    "IdlePollPolicy",
+    "Job",
+    "JobBusy",
+    "JobCancelled",
+    "JobContext",
+    "JobError",
+    "JobFailed",
+    "JobHandle",
+    "JobNotFound",
+    "JsonObject",
+    "JsonValue",
+    "LoopErrorPolicy",
+    "MissingExtraError",
+    "NotOpenError",
+    "OptionError",
+    "PayloadDecodeError",
+    "PayloadError",
+    "PgJobStore",
+    "Pool",
+    "PqrunError",
+    "ResultDecodeError",
+    "ResultError",
+    "ResultTimeout",
+    "RetryRefused",
+    "SchemaError",
+    "Status",
+    "StoreError",
+    "Task",
+    "Worker",
+    "WrongLoopError",
+]

@@ -1,0 +1,183 @@
+"""The duties of one run of a worker, joined by callbacks: they do not know each other, this module knows them all."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from pqrun.config import WorkerSettings
+from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
+from pqrun.run import events as told
+from pqrun.run.attempt import Surroundings
+from pqrun.run.events import Events
+from pqrun.run.execute import Executor
+from pqrun.run.fetch import Fetcher
+from pqrun.run.handler import Handler
+from pqrun.run.hints import Hints
+from pqrun.run.keep import Keeper
+from pqrun.run.lowlevel import CLEANUP, cleanup_handler
+from pqrun.run.maintain import Pruner, Reaper
+from pqrun.run.observe import Observer, slow_limit
+from pqrun.run.renew import Renewer
+from pqrun.run.settle import Settler
+from pqrun.store import PgJobStore
+from pqrun.store.keeping import KeptRegistry
+from pqrun.store.source import DirectDsn
+from pqrun.store.work import WorkStore
+
+__all__ = ["Crew"]
+
+LEAVE_SECONDS = 2.0
+"""Kept back from the shutdown's time for leaving the registry and closing connections."""
+
+
+class Crew:
+    """Built for one run, started once, stopped once."""
+
+    def __init__(
+        self,
+        store: PgJobStore,
+        *,
+        handlers: Mapping[str, Handler],
+        queues: list[str] | None,
+        worker_id: str,
+        state: Any,
+        settings: WorkerSettings,
+        backoff: BackoffPolicy,
+        idle_policy: IdlePollPolicy,
+        policy: LoopErrorPolicy,
+        retention: timedelta | None,
+        is_ack_sync: bool,
+        direct: DirectDsn | None,
+        events: Events,
+    ) -> None:
+        self._worker_id = worker_id
+        self._settings = settings
+        self._events = events
+        self._work = work = WorkStore(store, worker_id=worker_id, queues=queues, types=[*handlers, CLEANUP])
+        handlers = {**handlers, CLEANUP: cleanup_handler(work.prune, retention)}
+        self._job_types = tuple(name for name in handlers if name != CLEANUP)
+        self._settler = Settler(work, events=events, policy=policy, on_due=self._on_due)
+        self._executor = Executor(
+            handlers=handlers,
+            around=Surroundings(store, worker_id, state, work, backoff),
+            concurrency=settings.concurrency,
+            grace_seconds=settings.shutdown_grace_seconds,
+            events=events,
+            deliver=self._settler.submit,
+            deliver_and_wait=self._settler.submit_and_wait if is_ack_sync else None,
+            on_room=self._on_room,
+            is_backlogged=lambda: self._settler.is_full,
+        )
+        self._fetcher = Fetcher(
+            work, self._executor, queues=queues, idle_policy=idle_policy, events=events, policy=policy
+        )
+        self._renewer = Renewer(work, self._executor, events=events, policy=policy)
+        self._services = [self._settler.service, self._renewer.service]
+        self._reaper = None
+        if settings.enable_reaper:
+            self._reaper = Reaper(
+                work,
+                sweep_seconds=settings.reap_interval_seconds,
+                stale_seconds=settings.stale_timeout_seconds,
+                backoff=backoff,
+                backoff_of=lambda name: handlers[name].backoff if name in handlers else None,
+                events=events,
+                policy=policy,
+            )
+            self._services.append(self._reaper.service)
+        if retention is not None:
+            pruner = Pruner(work, age_seconds=retention.total_seconds(), events=events, policy=policy)
+            self._services.append(pruner.service)
+        self._registered = asyncio.Event()
+        self._keeper = self._build_keeper(store, direct, policy)
+
+    def _build_keeper(self, store: PgJobStore, direct: DirectDsn | None, policy: LoopErrorPolicy) -> Keeper:
+        opener = store.open_direct("keeper", direct)
+        settings = self._settings
+        hints = Hints(
+            on_ready=self._fetcher.on_ready,
+            on_suspect=self._fetcher.on_suspect,
+            on_due=self._fetcher.on_due,
+            on_cancel=self._renewer.service.wake,
+            on_await=self._settler.await_ids,
+        )
+        return Keeper(
+            lambda: KeptRegistry(opener or store.open_pooled(), store.statements),
+            worker_id=self._worker_id,
+            in_thread=opener is not None,
+            observer=Observer(slow_limit(settings.stale_timeout_seconds)) if settings.enable_reaper else None,
+            events=self._events,
+            policy=policy,
+            on_registered=self._on_registered,
+            on_connected=self._fetcher.on_reconnect,
+            on_message=hints,
+            on_dead=self._on_dead,
+        )
+
+    async def start(self) -> None:
+        """Register, then fetch."""
+        for service in self._services:
+            service.start()
+        self._keeper.start()
+        await self._registered.wait()
+        self._fetcher.service.start()
+        self._events.emit(told.WorkerStarted(self._worker_id, self._settings.concurrency, self._job_types))
+
+    async def stop(self, hastened: Callable[[], Awaitable[None]]) -> None:
+        """Stop in order, within ``shutdown_timeout``; ``hastened`` returns when the grace is to be cut short."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._settings.shutdown_timeout_seconds
+
+        def left(kept: float = LEAVE_SECONDS) -> float:
+            return max(until - loop.time() - kept, 0.0)
+
+        self._tell("stop fetching")
+        self._fetcher.service.stop_soon()
+        self._executor.close()  # what the claim under way still brings goes back
+        clean = await self._fetcher.service.stop(min(left(), 10.0))
+        if self._executor.running:
+            self._tell("wait")
+            await _first(self._executor.wait_idle(min(self._settings.shutdown_grace_seconds, left())), hastened())
+        if self._executor.running:
+            self._tell("cancel")
+            self._executor.stop_all()
+            await self._executor.wait_idle(left(LEAVE_SECONDS * 2))
+        if self._executor.running:
+            self._tell("give up")
+            self._executor.give_up_all()
+        self._tell("flush")
+        clean = await self._settler.wait_flushed(left()) and clean
+        await asyncio.gather(*(service.stop(min(left(1.0), 5.0)) for service in self._services))
+        clean = await self._keeper.stop(max(left(0.5), 0.5)) and clean
+        await self._work.close(0.5)
+        self._events.emit(told.WorkerStopped(self._worker_id, clean))
+
+    def _tell(self, step: Any) -> None:
+        jobs = self._executor.running + self._settler.backlog
+        self._events.emit(told.WorkerStopping(self._worker_id, step, jobs))
+
+    def _on_registered(self, worker: int) -> None:
+        self._work.register(worker)
+        self._registered.set()
+
+    def _on_dead(self) -> None:
+        if self._reaper is not None:
+            self._reaper.service.wake()
+
+    def _on_due(self, seconds: float) -> None:
+        self._fetcher.on_due(seconds)
+
+    def _on_room(self) -> None:
+        self._fetcher.on_room()
+
+
+async def _first(one: Awaitable[object], other: Awaitable[object]) -> None:
+    """Wait for whichever ends first, and cancel the rest."""
+    tasks = [asyncio.ensure_future(one), asyncio.ensure_future(other)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""What a job is: values and decisions. No I/O, no await, no clock, no logging."""

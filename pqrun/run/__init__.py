@@ -1,0 +1,1 @@
+"""How jobs run: asyncio loops, one duty each. No SQL."""

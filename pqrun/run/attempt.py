@@ -1,0 +1,227 @@
+"""One start of one job: decode, call, encode, and what becomes of it. Not a loop; the executor owns and stops attempts.
+
+Three kinds of failure are told apart: a payload that does not decode and a result that is refused end the job at once (another try
+cannot help, or would repeat side effects); what the handler raises is an ordinary failure; what we interrupted ourselves is judged by
+the reason. Whatever user code raises, SystemExit and KeyboardInterrupt included, ends here.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from pqrun.errors import HandlerTimeout, PayloadDecodeError, PqrunError, ResultError, StoreError
+from pqrun.job.outcome import (
+    Cancelled,
+    Counts,
+    Done,
+    Failed,
+    Outcome,
+    Retrying,
+    decide_after_failure,
+    decide_release,
+)
+from pqrun.job.policy import BackoffPolicy, judge_retry_delay
+from pqrun.job.record import Claim, Job
+from pqrun.job.state import Status
+from pqrun.job.storable import error_text, one_line
+from pqrun.run.context import CancelReason, JobContext
+from pqrun.run.handler import Handler
+from pqrun.run.threads import ThreadCall, start_in_thread
+from pqrun.store import PgJobStore
+from pqrun.store.ports import Connection
+
+__all__ = ["Attempt", "Completed", "Completions", "Surroundings", "delay_before_next"]
+
+VERIFY_SECONDS = 0.5
+"""Pause between looks for a completion while the database does not answer."""
+
+_LOGGER = logging.getLogger("pqrun")
+
+
+class Completions(Protocol):
+    """What ``ctx.complete`` needs of the store."""
+
+    async def complete(self, claim: Claim, result: str | None, connection: Connection | None) -> None:
+        """Write DONE on the connection; raise ClaimLost or CompletionRefused where that cannot be."""
+        ...
+
+    async def find_claim(self, claim: Claim) -> Status | None:
+        """Return the state that this claim finished its job with, if it did."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all attempts of a worker share."""
+
+    store: PgJobStore
+    worker_id: str
+    state: Any
+    completions: Completions
+    backoff: BackoffPolicy
+
+
+class Completed:
+    """The handler recorded its own end by ``ctx.complete``: nothing is left to write."""
+
+
+def delay_before_next(job: Job, policy: BackoffPolicy) -> float:
+    """Return the seconds before the next start of a job that failed: its own delays first, then the policy's."""
+    if job.backoff_seconds:
+        return job.backoff_seconds[min(job.attempts, len(job.backoff_seconds)) - 1]
+    judged = judge_retry_delay(policy, job.attempts)
+    if judged.complaint is not None:
+        _LOGGER.warning("backoff of %s replaced by the default: %s", one_line(job.job_type), judged.complaint)
+    return judged.value
+
+
+class Attempt:
+    """One start; ``run`` returns the outcome, None where the claim was lost."""
+
+    __slots__ = (
+        "_around",
+        "_handler",
+        "claim",
+        "context",
+        "is_given_up",
+        "is_over",
+        "job",
+        "started",
+        "task",
+        "thread",
+        "timers",
+    )
+
+    def __init__(self, job: Job, handler: Handler, around: Surroundings) -> None:
+        self.job = job
+        self.claim = Claim(job.id, job.claim_id or 0)
+        self.started = time.monotonic()
+        self.task: asyncio.Task[None] | None = None  # set by the executor right after the start
+        self.thread: ThreadCall[object] | None = None
+        self.timers: list[asyncio.TimerHandle] = []  # the executor's: timeout and giving up
+        self.is_given_up = False  # the executor has decided without waiting any longer
+        self.is_over = False  # the handler has ended; its outcome is on its way
+        self._handler = handler
+        self._around = around
+        self.context: JobContext[Any] = JobContext(
+            job=job,
+            store=around.store,
+            worker_id=around.worker_id,
+            state=around.state,
+            encode=handler.encode,
+            complete_claim=self._complete,
+        )
+
+    async def run(self) -> Outcome | Completed | None:
+        """Run the handler to its end and decide."""
+        try:
+            payload = self._handler.decode(self.job.payload_json)
+        except PayloadDecodeError as error:
+            return Failed(self.claim, self.duration_ms, f"PayloadDecodeError: {error}")
+        except Exception as error:  # noqa: BLE001  # user code in validators: it says that this payload cannot be had
+            return Failed(self.claim, self.duration_ms, error_text(error))
+        try:
+            value = await self._call(payload)
+        except BaseException as error:  # noqa: BLE001  # the border to user code: SystemExit must not end the worker
+            return await self._after_exception(error)
+        return await self._after_return(value)
+
+    def give_up(self) -> Outcome | None:
+        """Decide for a handler that ignores being stopped; what it returns later is not written."""
+        self.is_given_up = True
+        if self.context._completion:  # noqa: SLF001  # the context is the handler's face of this attempt
+            return None  # its own transaction decides; the reaper finds the row if that never commits
+        return self._interrupted(self.context.cancel_reason or "shutdown", None)
+
+    @property
+    def is_thread_alive(self) -> bool:
+        """Whether a plain function still runs in its thread."""
+        return self.thread is not None and self.thread.is_alive
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether ``ctx.complete`` was called: the row may be gone at any moment, rightly."""
+        return self.context._completion  # noqa: SLF001  # the context is the handler's face of this attempt
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the handler is a coroutine function, which can be cancelled."""
+        return self._handler.is_async
+
+    @property
+    def duration_ms(self) -> int:
+        """Milliseconds since the start, by the worker's monotonic clock."""
+        return int((time.monotonic() - self.started) * 1000)
+
+    async def _call(self, payload: object) -> object:
+        if self._handler.is_async:
+            return await cast("Awaitable[object]", self._handler.call(self.context, payload))
+        self.thread = start_in_thread(self._handler.call, self.context, payload)
+        return await self.thread.future
+
+    async def _complete(self, result: str | None, connection: Connection | None) -> None:
+        await self._around.completions.complete(self.claim, result, connection)
+
+    async def _after_return(self, value: object) -> Outcome | Completed | None:
+        if self.is_completed:
+            return await self._after_complete(None)
+        reason = self.context.cancel_reason
+        if reason is not None and reason != "shutdown":
+            return self._interrupted(reason, None)
+        try:
+            text = self._handler.encode(value)
+        except ResultError as error:
+            return Failed(self.claim, self.duration_ms, f"ResultError: {error}")
+        except Exception as error:  # noqa: BLE001  # user code in serializers: the result is refused
+            return Failed(self.claim, self.duration_ms, error_text(error))
+        return Done(self.claim, self.duration_ms, text)
+
+    async def _after_exception(self, error: BaseException) -> Outcome | Completed | None:
+        if self.is_completed:
+            return await self._after_complete(error)
+        reason = self.context.cancel_reason
+        if reason is None and isinstance(error, asyncio.CancelledError) and self.task and self.task.cancelling():
+            reason = "shutdown"  # the event loop is being torn down around us
+        if reason is not None:
+            return self._interrupted(reason, error)
+        return self._failed(error_text(error))
+
+    def _interrupted(self, reason: CancelReason, error: BaseException | None) -> Outcome | None:
+        if reason == "claim_lost":
+            return None
+        if reason == "cancelled":
+            return Cancelled(self.claim, self.duration_ms)
+        if reason == "shutdown":
+            return decide_release(self.claim, self._counts, started=True)
+        timeout = HandlerTimeout(f"{self.job.job_type} ran longer than its timeout of {self.job.timeout_seconds:g} s")
+        timeout.__cause__ = error
+        return self._failed(error_text(timeout))
+
+    async def _after_complete(self, error: BaseException | None) -> Outcome | Completed:
+        """``complete`` was called: its transaction has committed, or it counts as a failure."""
+        if await self._is_recorded():
+            return Completed()
+        refused = PqrunError("ctx.complete() was called, but its transaction did not commit: nothing of it is stored")
+        refused.__cause__ = error
+        return self._failed(error_text(refused))
+
+    async def _is_recorded(self) -> bool:
+        while True:
+            try:
+                return await self._around.completions.find_claim(self.claim) is not None
+            except StoreError:
+                await asyncio.sleep(VERIFY_SECONDS)
+
+    def _failed(self, text: str) -> Retrying | Failed:
+        delay = delay_before_next(self.job, self._handler.backoff or self._around.backoff)
+        return decide_after_failure(
+            self.claim, self._counts, error=text, delay_seconds=delay, duration_ms=self.duration_ms
+        )
+
+    @property
+    def _counts(self) -> Counts:
+        job = self.job
+        return Counts(job.attempts, job.max_attempts, job.lost, job.releases)

@@ -1,0 +1,153 @@
+"""What a handler gets beside its payload: the job, the store, the worker's resources, and the wish to stop.
+
+A context is made per start of a job, so it is cheap: slots, and a logger that is built when first asked for. Its flags are plain
+attribute reads and writes, each atomic, so that a handler in a thread may poll ``cancelled`` without a lock.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Generic, Literal, TypeAlias
+
+from typing_extensions import TypeVar
+
+from pqrun.errors import CompletionRefused
+from pqrun.job.record import Job
+from pqrun.job.storable import one_line
+from pqrun.store import PgJobStore
+from pqrun.store.ports import Connection
+
+__all__ = ["CancelReason", "JobContext", "JobLogger"]
+
+CancelReason: TypeAlias = Literal["timeout", "cancelled", "shutdown", "claim_lost"]
+"""Why a running handler is asked to stop: its timeout, ``cancel()``, the worker's end, or a claim that is no longer ours."""
+
+S_co = TypeVar("S_co", covariant=True, default=Any)
+
+_LOGGER = logging.getLogger("pqrun.job")
+
+
+class JobLogger(logging.LoggerAdapter[logging.Logger]):
+    """The logger ``pqrun.job``: each record starts with the job, and has ``job_id``, ``job_type`` and ``attempt`` as attributes.
+
+    ``extra=`` of a call is kept beside them.
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(_LOGGER, {"job_id": job.id, "job_type": job.job_type, "attempt": job.attempts})
+        # One line without conversions: a name must forge no second record, and its percent signs are none of the caller's.
+        name = one_line(job.job_type).replace("%", "\\x25")
+        self._prefix = f"[{name} id={job.id} attempt={job.attempts}] "
+
+    def process(self, msg: object, kwargs: MutableMapping[str, Any]) -> tuple[str, MutableMapping[str, Any]]:
+        """Put the job before the message, and its attributes into ``extra``."""
+        kwargs["extra"] = {**(kwargs.get("extra") or {}), **(self.extra or {})}
+        return f"{self._prefix}{msg}", kwargs
+
+
+class JobContext(Generic[S_co]):
+    """One start of one job, as its handler sees it.
+
+    ``JobContext[State]`` types ``state``, what the app's ``resources=`` opened; a bare ``JobContext`` leaves it unchecked.
+    """
+
+    __slots__ = (
+        "_cancel_reason",
+        "_complete_claim",
+        "_completion",
+        "_encode",
+        "_logger",
+        "job",
+        "state",
+        "store",
+        "worker_id",
+    )
+
+    job: Job
+    """The row as it was claimed; ``job.attempts`` counts this start."""
+    store: PgJobStore
+    """The store of the worker, for deferring by name, or ``store.transaction()``."""
+    worker_id: str
+    """The readable name of the worker that runs this job; it need not be unique."""
+    state: S_co
+    """What ``resources=`` opened for this worker; None without."""
+
+    def __init__(
+        self,
+        *,
+        job: Job,
+        store: PgJobStore,
+        worker_id: str,
+        state: S_co,
+        encode: Callable[[object], str | None],
+        complete_claim: Callable[[str | None, Connection | None], Awaitable[None]],
+    ) -> None:
+        self.job = job
+        self.store = store
+        self.worker_id = worker_id
+        self.state = state
+        self._encode = encode
+        self._complete_claim = complete_claim
+        self._logger: JobLogger | None = None
+        # Written by the worker's loop, read by the handler in whatever thread it runs.
+        self._cancel_reason: CancelReason | None = None
+        # Written here, read by the executor: after it, a row that is still RUNNING means a transaction that did not commit.
+        self._completion = False
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the handler was asked to stop; to be polled by handlers that run in a thread."""
+        return self._cancel_reason is not None
+
+    @property
+    def cancel_reason(self) -> CancelReason | None:
+        """Why the handler was asked to stop (the first reason stays), or None; also tells what a CancelledError means."""
+        return self._cancel_reason
+
+    @property
+    def logger(self) -> JobLogger:
+        """A logger whose records name this job."""
+        if self._logger is None:
+            self._logger = JobLogger(self.job)
+        return self._logger
+
+    async def complete(self, result: object = None, *, connection: Connection | None = None) -> None:
+        """Record the job as DONE with ``result`` now, inside the open transaction of ``connection``.
+
+        What that transaction writes and the completion then happen together or not at all: exactly-once effects in this
+        database. The value that the handler returns later is not stored. Without ``connection`` the completion is committed at
+        once. If the transaction is rolled back, the job counts as failed and is tried again.
+
+        Raises CompletionRefused after a cancel request or timeout and when called a second time, ClaimLost when this worker no
+        longer owns the job, and ResultError when the result does not satisfy the declared type.
+        """
+        self._refuse_completion()
+        text = self._encode(result)
+        # Set before the await: two calls at once must not both pass the check above.
+        self._completion = True
+        try:
+            await self._complete_claim(text, connection)
+        except BaseException:
+            self._completion = False
+            raise
+
+    def _refuse_completion(self) -> None:
+        if self._completion:
+            raise CompletionRefused(
+                f"job {self.job.id} was already completed by ctx.complete(); call it once per start, last in its transaction",
+                self.job.id,
+            )
+        # At a shutdown finishing the work is welcome: the completion keeps it from being repeated.
+        if self._cancel_reason is not None and self._cancel_reason != "shutdown":
+            raise CompletionRefused(
+                f"job {self.job.id} cannot be completed any more: it was asked to stop ({self._cancel_reason}); "
+                "roll the transaction back",
+                self.job.id,
+            )
+
+    def _request_stop(self, reason: CancelReason) -> None:
+        """Ask the handler to stop; called by the worker. The first reason stays."""
+        if self._cancel_reason is None:
+            self._cancel_reason = reason
+
+    def __repr__(self) -> str:
+        return f"JobContext({self.job!r})"

@@ -1,0 +1,100 @@
+"""How far each lane was looked at: the boundary that keeps a claim's cost flat while dead rows pile up under a held snapshot.
+
+A place is taken from a sequence before its transaction commits, so a lower place can become visible after a higher one. Therefore the
+boundary that a claim uses trails what was seen by TRAIL_SECONDS; and every now and then a claim starts from the beginning, to find what
+committed later still, what came back below the cursor (released, recovered), and new lanes.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from pqrun.store.claiming import Lane, LaneLook
+
+__all__ = ["Lanes"]
+
+TRAIL_SECONDS = 0.25
+"""How far the boundary trails behind the last place seen: nearly all transactions that insert jobs are shorter."""
+
+MARK_SECONDS = 0.025
+"""How often a mark of the trail is taken."""
+
+SCAN_LEAST_SECONDS = 2.0
+"""The shortest time between two claims from the start."""
+
+SCAN_SHARE = 20.0
+"""A claim from the start may take one part in so many of a worker's time."""
+
+LANES_MAX = 2_000
+"""Lanes remembered; the ones not seen for longest are forgotten (their next claim starts from the beginning)."""
+
+
+class _Cursor:
+    """The trail of one lane: (time, place) marks, oldest first, above the floor that claims start from."""
+
+    __slots__ = ("_floor", "_marks")
+
+    def __init__(self) -> None:
+        self._floor = 0
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def look(self, place: int, now: float) -> None:
+        if place < self._floor:
+            # A claim from the start was filled by rows below: there may be more of them, go on from there.
+            self._floor = place
+            self._marks.clear()
+        elif not self._marks or now - self._marks[-1][0] >= MARK_SECONDS:
+            self._marks.append((now, place))
+
+    def boundary(self, now: float) -> int:
+        """Return the highest place that was seen at least TRAIL_SECONDS ago."""
+        while self._marks and self._marks[0][0] <= now - TRAIL_SECONDS:
+            self._floor = max(self._floor, self._marks.popleft()[1])
+        return self._floor
+
+
+class Lanes:
+    """All lanes that a worker knows, with their cursors. Times are monotonic seconds, handed in."""
+
+    def __init__(self, queues: Iterable[str] | None) -> None:
+        self._queues = None if queues is None else frozenset(queues)
+        self._cursors: dict[Lane, _Cursor] = {}
+        self._turn = 0  # moves on with each claim, so that queues of one priority take turns at being first
+        self._next_scan = 0.0
+
+    def __len__(self) -> int:
+        return len(self._cursors)
+
+    def add(self, lanes: Iterable[Lane]) -> None:
+        """Remember lanes; those already known keep their cursor."""
+        for lane in lanes:
+            if self._queues is None or lane.queue in self._queues:
+                known = self._cursors.pop(lane) if lane in self._cursors else _Cursor()
+                self._cursors[lane] = known  # now the one seen last
+        while len(self._cursors) > LANES_MAX:
+            del self._cursors[next(iter(self._cursors))]
+
+    def is_scan_due(self, now: float) -> bool:
+        """Whether the next claim should start from the beginning."""
+        return now >= self._next_scan
+
+    def scanned(self, started: float, now: float) -> None:
+        """Note a claim from the start, with the survey before it: the longer it took, the later comes the next."""
+        self._next_scan = now + max(SCAN_LEAST_SECONDS, SCAN_SHARE * (now - started))
+
+    def scan_soon(self) -> None:
+        """Make the next claim one from the start: after a reconnect, or when rows came back below the cursors."""
+        self._next_scan = 0.0
+
+    def boundaries(self, now: float, *, from_start: bool) -> list[tuple[Lane, int]]:
+        """Return the lanes, highest priority first, each with the place behind which to look."""
+        self._turn += 1
+        queues = sorted({lane.queue for lane in self._cursors})
+        turns = {queue: (number + self._turn) % len(queues) for number, queue in enumerate(queues)}
+        ordered = sorted(self._cursors.items(), key=lambda item: (-item[0].priority, turns[item[0].queue]))
+        return [(lane, 0 if from_start else cursor.boundary(now)) for lane, cursor in ordered]
+
+    def looked(self, looks: Iterable[LaneLook], now: float) -> None:
+        """Note how far a claim looked."""
+        for lane, place in looks:
+            if (cursor := self._cursors.get(lane)) is not None:
+                cursor.look(place, now)

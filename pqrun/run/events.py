@@ -1,0 +1,208 @@
+"""What happens in a worker, as a closed union of frozen values; logs, metrics and tests subscribe to the same stream.
+
+An event names jobs by id and type, never by payload or result. Subscribers are called on the worker's event loop and must not block;
+what one raises is logged and does not reach the worker.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from pqrun.job.record import Job
+
+__all__ = [
+    "ClaimLost",
+    "Done",
+    "Event",
+    "Events",
+    "Failed",
+    "JobCancelled",
+    "LateReturn",
+    "LoopFailed",
+    "Picked",
+    "Pruned",
+    "Recovered",
+    "Released",
+    "Retrying",
+    "StopRequested",
+    "ThreadsExhausted",
+    "Unserved",
+    "WorkerDied",
+    "WorkerStarted",
+    "WorkerStopping",
+    "WorkerStopped",
+]
+
+
+class Picked(msgspec.Struct, frozen=True):
+    """A handler is about to start."""
+
+    job: Job
+
+
+class Done(msgspec.Struct, frozen=True):
+    """DONE was written."""
+
+    job: Job
+    duration_ms: int
+
+
+class Retrying(msgspec.Struct, frozen=True):
+    """A failed attempt was written; the next starts in ``delay_seconds``. ``error`` is its last line, escaped."""
+
+    job: Job
+    error: str
+    delay_seconds: float
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """FAILED was written. ``error`` is its last line, escaped."""
+
+    job: Job
+    error: str
+
+
+class JobCancelled(msgspec.Struct, frozen=True):
+    """CANCELLED was written for a job that was running."""
+
+    job: Job
+
+
+class Released(msgspec.Struct, frozen=True):
+    """A claim was given back: ``started`` tells whether its handler had begun."""
+
+    job: Job
+    started: bool
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """This worker's reaper took a job back from a dead worker, or timed it out; ``status`` is what it is now."""
+
+    job_id: int
+    job_type: str
+    worker_id: str
+    status: str
+    error: str
+
+
+class ClaimLost(msgspec.Struct, frozen=True):
+    """The claim was no longer ours; the handler, if it still ran, was told to stop and its outcome is not written."""
+
+    job: Job
+
+
+class StopRequested(msgspec.Struct, frozen=True):
+    """A running handler was asked to stop."""
+
+    job: Job
+    reason: Literal["timeout", "cancelled", "shutdown", "claim_lost"]
+
+
+class LateReturn(msgspec.Struct, frozen=True):
+    """A handler that had been given up returned after all; what it returned is not written."""
+
+    job: Job
+
+
+class ThreadsExhausted(msgspec.Struct, frozen=True):
+    """So many plain-function handlers were given up and still run that no further ones are claimed."""
+
+    threads: int
+
+
+class Unserved(msgspec.Struct, frozen=True):
+    """Jobs of this type wait in this queue, and this worker does not serve them. Told once."""
+
+    queue: str
+    job_type: str
+
+
+class WorkerDied(msgspec.Struct, frozen=True):
+    """Another worker was taken for dead; its jobs are recovered."""
+
+    worker_id: str
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """Retention removed finished jobs."""
+
+    deleted: int
+
+
+class LoopFailed(msgspec.Struct, frozen=True):
+    """A duty of the worker met an error and goes on after ``sleep_seconds``."""
+
+    duty: str
+    error: str
+    consecutive: int
+    sleep_seconds: float
+
+
+class WorkerStarted(msgspec.Struct, frozen=True):
+    """The worker is registered and fetches."""
+
+    worker_id: str
+    concurrency: int
+    job_types: tuple[str, ...]
+
+
+class WorkerStopping(msgspec.Struct, frozen=True):
+    """A step of the shutdown: what is done now, with how many jobs in hand."""
+
+    worker_id: str
+    step: Literal["stop fetching", "release", "wait", "cancel", "give up", "flush"]
+    jobs: int
+
+
+class WorkerStopped(msgspec.Struct, frozen=True):
+    """The worker has ended; ``clean`` unless something could not be written in time."""
+
+    worker_id: str
+    clean: bool
+
+
+Event: TypeAlias = (
+    Picked
+    | Done
+    | Retrying
+    | Failed
+    | JobCancelled
+    | Released
+    | Recovered
+    | ClaimLost
+    | StopRequested
+    | LateReturn
+    | ThreadsExhausted
+    | Unserved
+    | WorkerDied
+    | Pruned
+    | LoopFailed
+    | WorkerStarted
+    | WorkerStopping
+    | WorkerStopped
+)
+"""Everything that a worker tells."""
+
+_LOGGER = logging.getLogger("pqrun")
+
+
+class Events:
+    """The stream: whoever subscribes gets every event from then on, in order."""
+
+    def __init__(self) -> None:
+        self._subscribers: list[Callable[[Event], None]] = []
+
+    def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
+        """Add a subscriber and return the function that removes it."""
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+    def emit(self, event: Event) -> None:
+        """Tell all subscribers."""
+        for subscriber in self._subscribers:
+            try:
+                subscriber(event)
+            except Exception:  # the border to user code: a subscriber must not end a worker
+                _LOGGER.exception("a subscriber of worker events failed on %s", type(event).__name__)

@@ -1,0 +1,321 @@
+"""The executor: slots, the jobs that wait for one, and the stopping of those that run.
+
+It promises that each job taken ends in exactly one outcome handed on, or in none where the claim was lost; that a handler which ignores
+being stopped loses its slot, its outcome and its claim after ``grace_seconds``; that a claim unstarted for UNSTARTED_SECONDS goes back;
+and that an id which is still alive here is never claimed again. It knows nothing of the database.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from pqrun.job.outcome import Counts, Done, Failed, Outcome, Retrying, decide_release
+from pqrun.job.record import Claim, Job
+from pqrun.run import events
+from pqrun.run.attempt import Attempt, Completed, Surroundings
+from pqrun.run.context import CancelReason
+from pqrun.run.events import Events
+from pqrun.run.handler import Handler
+from pqrun.run.prefetch import Prefetch
+
+__all__ = ["Capacity", "Executor"]
+
+UNSTARTED_SECONDS = 1.0
+"""A claim that found no slot for so long goes back: another worker may have one."""
+
+GIVE_UP_MOST_SECONDS = 5.0
+"""The longest wait for a handler that was told to stop by its timeout: well before a reaper elsewhere would step in."""
+
+ALONE_SECONDS = 1.0
+"""Around the start of a job that was lost before, nothing else starts for so long."""
+
+ALONE_MOST_SECONDS = 10.0
+"""How long a job lost twice waits for the others to end."""
+
+_SWEEP_SECONDS = 0.25
+
+
+class Capacity(NamedTuple):
+    """What fits: idle slots, and claims beyond them that would start soon."""
+
+    free: int
+    room: int
+
+
+class Executor:
+    """Runs jobs; see the module's docstring. Everything happens on one event loop."""
+
+    def __init__(
+        self,
+        *,
+        handlers: Mapping[str, Handler],
+        around: Surroundings,
+        concurrency: int,
+        grace_seconds: float,
+        events: Events,
+        deliver: Callable[[Job, Outcome], None],
+        deliver_and_wait: Callable[[Job, Outcome], Awaitable[None]] | None,
+        on_room: Callable[[], None],
+        is_backlogged: Callable[[], bool],
+    ) -> None:
+        self._handlers = handlers
+        self._around = around
+        self._concurrency = concurrency
+        self._grace = min(grace_seconds, GIVE_UP_MOST_SECONDS)
+        self._events = events
+        self._deliver = deliver
+        self._deliver_and_wait = deliver_and_wait
+        self._on_room = on_room
+        self._is_backlogged = is_backlogged  # outcomes pile up unwritten: start nothing more
+        self._prefetch = Prefetch(concurrency)
+        self._context = contextvars.copy_context()  # each attempt runs in a copy: nothing leaks from job to job
+        self._waiting: deque[tuple[Job, float]] = deque()  # claimed, unstarted; with the time they came
+        self._running: dict[Claim, Attempt] = {}
+        self._given_up: list[Attempt] = []  # no slot any more, but still alive
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False  # no more starts
+        self._is_alone = False  # a job that was lost before is about to start, or just did
+        self._last_start = 0.0
+        self._changed = asyncio.Event()  # set at each end and at close
+        self._sweep: asyncio.TimerHandle | None = None
+        self._threads_told = False
+
+    # What fetching asks.
+
+    def capacity(self) -> Capacity:
+        """Return what fits now."""
+        if self._is_closed or self._is_alone or self._is_backlogged():
+            return Capacity(0, 0)
+        free = self._concurrency - len(self._running) - len(self._waiting)
+        target = self._prefetch.target(time.monotonic())
+        room = max(0, target - max(0, -free))
+        # A claim for a handful is not worth a round trip while half of what was fetched ahead is still here.
+        return Capacity(max(free, 0), room if free > 0 or room * 2 >= target else 0)
+
+    @property
+    def proven_types(self) -> Sequence[str]:
+        """Types that may be fetched ahead."""
+        return self._prefetch.proven
+
+    def served_types(self) -> list[str]:
+        """Return what may be claimed now: everything, but plain functions while too many given-up threads still run."""
+        alive = sum(attempt.is_thread_alive for attempt in self._given_up)
+        if alive < self._concurrency:
+            self._threads_told = False
+            return list(self._handlers)
+        if not self._threads_told:
+            self._threads_told = True
+            self._events.emit(events.ThreadsExhausted(alive))
+        return [name for name, handler in self._handlers.items() if handler.is_async]
+
+    def alive_ids(self) -> list[int]:
+        """Return ids that still run here without a slot: claiming them again would start them twice in one process."""
+        self._given_up = [a for a in self._given_up if a.is_thread_alive or (a.task is not None and not a.task.done())]
+        return [attempt.job.id for attempt in self._given_up]
+
+    @property
+    def has_unstarted(self) -> bool:
+        """Whether claims wait for a slot."""
+        return bool(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """How many handlers run in slots."""
+        return len(self._running)
+
+    # What fetching brings.
+
+    def take(self, jobs: Sequence[Job]) -> None:
+        """Start these jobs, or keep them until a slot is free; after ``close`` they go back."""
+        now = time.monotonic()
+        self._waiting.extend((job, now) for job in jobs)
+        if self._is_closed:
+            self.release_unstarted()
+            return
+        self._fill()
+        self._schedule_sweep()
+
+    async def take_alone(self, job: Job) -> None:
+        """Start a job that was running when its worker died, with nothing else starting around it."""
+        self._is_alone = True
+        try:
+            if await self._wait_alone(job):
+                self._start(job)
+                claim = Claim(job.id, job.claim_id or 0)
+                await self._wait_until(lambda: claim not in self._running, ALONE_SECONDS)
+            else:
+                self._release(job)
+        finally:
+            self._is_alone = False
+        self._fill()
+
+    async def _wait_alone(self, job: Job) -> bool:
+        quiet = ALONE_SECONDS - (time.monotonic() - self._last_start)
+        await self._wait_until(lambda: False, max(quiet, 0.0))
+        if job.lost > 1:
+            await self._wait_until(lambda: not self._running, ALONE_MOST_SECONDS)
+        return not self._is_closed and len(self._running) < self._concurrency
+
+    async def _wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while not condition() and not self._is_closed and (left := until - loop.time()) > 0:
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left)
+
+    # What renewing asks and tells.
+
+    def claims(self) -> list[Claim]:
+        """Return the claims in hand, but those that are being settled, by us or by their handler itself."""
+        waiting = [Claim(job.id, job.claim_id or 0) for job, _ in self._waiting]
+        return waiting + [
+            claim for claim, attempt in self._running.items() if not (attempt.is_completed or attempt.is_over)
+        ]
+
+    def lose(self, claims: Sequence[Claim]) -> None:
+        """Drop what is not ours any more: nothing is written, running handlers are told."""
+        lost = set(claims)
+        if not lost:
+            return
+        for job, _ in self._waiting:
+            if Claim(job.id, job.claim_id or 0) in lost:
+                self._events.emit(events.ClaimLost(job))
+        self._waiting = deque((job, at) for job, at in self._waiting if Claim(job.id, job.claim_id or 0) not in lost)
+        for claim in lost:
+            attempt = self._running.get(claim)
+            if attempt is not None and not attempt.is_completed:
+                self._stop(attempt, "claim_lost")
+
+    def cancel(self, claims: Sequence[Claim]) -> None:
+        """Stop handlers whose jobs were asked to cancel; unstarted ones are given to the settle, which writes CANCELLED."""
+        wanted = set(claims)
+        for job, at in list(self._waiting):
+            if Claim(job.id, job.claim_id or 0) in wanted:
+                self._waiting.remove((job, at))
+                self._release(job)
+        for claim in wanted:
+            if (attempt := self._running.get(claim)) is not None:
+                self._stop(attempt, "cancelled")
+
+    # Stopping.
+
+    def close(self) -> None:
+        """Start nothing more; give back what has not started."""
+        self._is_closed = True
+        self._changed.set()
+        self.release_unstarted()
+
+    def release_unstarted(self, older_than: float = 0.0) -> None:
+        """Give back claims that have waited for ``older_than`` seconds or more."""
+        now = time.monotonic()
+        while self._waiting and now - self._waiting[0][1] >= older_than:
+            self._release(self._waiting.popleft()[0])
+
+    async def wait_idle(self, timeout: float) -> bool:
+        """Wait until no handler runs; return whether that was in time."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout
+        while self._running and (left := until - loop.time()) > 0:
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left)
+        return not self._running
+
+    def stop_all(self) -> None:
+        """Ask all running handlers to stop, because of the shutdown."""
+        for attempt in list(self._running.values()):
+            self._stop(attempt, "shutdown")
+
+    def give_up_all(self) -> None:
+        """Decide for all that still run; their tasks and threads are left to end by themselves."""
+        for attempt in list(self._running.values()):
+            self._give_up(attempt)
+
+    # Inside.
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < self._concurrency and not (self._is_alone or self._is_closed):
+            self._start(self._waiting.popleft()[0])
+
+    def _start(self, job: Job) -> None:
+        attempt = Attempt(job, self._handlers[job.job_type], self._around)
+        self._last_start = attempt.started
+        self._running[attempt.claim] = attempt
+        self._events.emit(events.Picked(job))
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._run(attempt), context=self._context.copy())
+        attempt.task = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if job.timeout_seconds is not None:
+            attempt.timers.append(loop.call_later(job.timeout_seconds, self._stop, attempt, "timeout"))
+
+    async def _run(self, attempt: Attempt) -> None:
+        outcome = await attempt.run()
+        if attempt.is_given_up:
+            if not attempt.is_thread_alive:
+                self._events.emit(events.LateReturn(attempt.job))
+            return
+        attempt.is_over = True
+        for timer in attempt.timers:
+            timer.cancel()
+        if self._deliver_and_wait is not None and outcome is not None and not isinstance(outcome, Completed):
+            await self._deliver_and_wait(attempt.job, outcome)
+            self._ended(attempt, outcome, is_delivered=True)
+        else:
+            self._ended(attempt, outcome, is_delivered=False)
+
+    def _ended(self, attempt: Attempt, outcome: Outcome | Completed | None, *, is_delivered: bool) -> None:
+        del self._running[attempt.claim]
+        now = time.monotonic()
+        match outcome:
+            case None:
+                if not attempt.is_completed:  # else its own transaction decides, and has not yet
+                    self._events.emit(events.ClaimLost(attempt.job))
+            case Completed():
+                self._events.emit(events.Done(attempt.job, attempt.duration_ms))
+            case _ if not is_delivered:
+                self._deliver(attempt.job, outcome)
+        if isinstance(outcome, (Done, Completed, Retrying, Failed)):
+            self._prefetch.ended(attempt.job.job_type, now - attempt.started, now)
+        self._changed.set()
+        self._fill()
+        self._on_room()
+
+    def _stop(self, attempt: Attempt, reason: CancelReason) -> None:
+        if attempt.context.cancelled or attempt.is_over or attempt.claim not in self._running:
+            return
+        attempt.context._request_stop(reason)  # noqa: SLF001  # the context is the handler's face of this attempt
+        self._events.emit(events.StopRequested(attempt.job, reason))
+        if attempt.is_async and attempt.task is not None:
+            attempt.task.cancel()
+        attempt.timers.append(asyncio.get_running_loop().call_later(self._grace, self._give_up, attempt))
+
+    def _give_up(self, attempt: Attempt) -> None:
+        if attempt.is_over or attempt.claim not in self._running or attempt.task is None:
+            return
+        outcome = attempt.give_up()
+        for timer in attempt.timers:
+            timer.cancel()
+        self._given_up.append(attempt)
+        if not attempt.is_async:
+            attempt.task.cancel()  # it only waits for the thread, which cannot be stopped
+        self._ended(attempt, outcome, is_delivered=False)
+
+    def _release(self, job: Job) -> None:
+        counts = Counts(job.attempts, job.max_attempts, job.lost, job.releases)
+        self._deliver(job, decide_release(Claim(job.id, job.claim_id or 0), counts, started=False))
+
+    def _schedule_sweep(self) -> None:
+        if self._waiting and self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._swept)
+
+    def _swept(self) -> None:
+        self._sweep = None
+        self.release_unstarted(UNSTARTED_SECONDS)
+        self._schedule_sweep()

@@ -1,0 +1,235 @@
+"""The fetcher: promotes what is due, claims what fits, sleeps until there is reason to look again.
+
+Notifications are hints and polling is the truth: a hint names a lane or a time, so that an idle worker looks at once and in the right
+place; without any, the idle policy decides how long it sleeps, and a claim from the start of every lane comes every few seconds. It never
+holds more than the executor asks for. When the database is away the tick fails, and the service's back-off paces it.
+"""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from pqrun.job.policy import IdlePollPolicy, LoopErrorPolicy, judge_idle_sleep
+from pqrun.job.record import Job
+from pqrun.run.cursor import Lanes
+from pqrun.run.events import Events
+from pqrun.run.service import Service
+from pqrun.store.claiming import ClaimBatch, Lane, Promotion, Survey
+
+__all__ = ["Claims", "Fetcher", "Slots"]
+
+CLAIM_ROWS = 500
+"""Jobs claimed by one statement at most."""
+
+LOOK_EXTRA = 500
+"""Rows looked at in a lane beyond those wanted, so that a few locked or unserved ones do not hide the rest."""
+
+FULL_SECONDS = 1.0
+"""While nothing more fits: a slot that becomes free ends the sleep at once."""
+
+STREAM_SECONDS = 0.05
+"""After a claim that found something, but less than was wanted: how soon to look again without a hint."""
+
+
+class Claims(Protocol):
+    """What fetching needs of the store."""
+
+    async def claim(
+        self,
+        lanes: Sequence[tuple[Lane, int]],
+        types: Sequence[str],
+        proven: Sequence[str],
+        alive: Sequence[int],
+        *,
+        limit: int,
+        look: int,
+        free: int,
+    ) -> ClaimBatch:
+        """Claim up to ``limit`` jobs."""
+        ...
+
+    async def claim_suspect(
+        self, queues: Sequence[str] | None, types: Sequence[str], alive: Sequence[int]
+    ) -> Job | None:
+        """Claim one job that was lost before."""
+        ...
+
+    async def survey(self, queues: Sequence[str] | None) -> Survey:
+        """List lanes with jobs."""
+        ...
+
+    async def promote(self, after: datetime | None) -> Promotion:
+        """Make due jobs READY."""
+        ...
+
+
+class Slots(Protocol):
+    """What fetching needs of the executor."""
+
+    def capacity(self) -> tuple[int, int]:
+        """Return (free slots, claims to hold beyond them)."""
+        ...
+
+    def served_types(self) -> list[str]:
+        """Return the types to claim."""
+        ...
+
+    def alive_ids(self) -> list[int]:
+        """Return ids that must not be claimed."""
+        ...
+
+    @property
+    def proven_types(self) -> Sequence[str]:
+        """Types that may be fetched ahead."""
+        ...
+
+    @property
+    def has_unstarted(self) -> bool:
+        """Whether claims wait for a slot."""
+        ...
+
+    def take(self, jobs: Sequence[Job]) -> None:
+        """Run these."""
+        ...
+
+    async def take_alone(self, job: Job) -> None:
+        """Run this one apart from others."""
+        ...
+
+
+class Fetcher:
+    """Fills the slots; see the module's docstring."""
+
+    def __init__(
+        self,
+        store: Claims,
+        slots: Slots,
+        *,
+        queues: Sequence[str] | None,
+        idle_policy: IdlePollPolicy,
+        events: Events,
+        policy: LoopErrorPolicy,
+    ) -> None:
+        self._store = store
+        self._slots = slots
+        self._queues = None if queues is None else list(queues)
+        self._idle_policy = idle_policy
+        self._lanes = Lanes(queues)
+        self._streak = 0  # claims in a row that found nothing
+        self._is_hungry = False  # the last claim was filled: there is more where it came from
+        self._needs_free = False  # and the next of it may only be claimed into a free slot
+        self._has_suspect = False
+        self._due_after: datetime | None = None  # the promotion's cursor
+        self._next_due = 0.0  # monotonic time of the next promotion
+        self.service = Service("fetch", self._tick, events=events, policy=policy)
+
+    # Hints, from the keeper's notifications, the settler and the executor.
+
+    def on_ready(self, lane: Lane) -> None:
+        """Jobs were added to a lane."""
+        self._lanes.add([lane])
+        self.service.wake()
+
+    def on_suspect(self) -> None:
+        """A job that lost its worker waits."""
+        self._has_suspect = True
+        self.service.wake()
+
+    def on_due(self, seconds: float) -> None:
+        """A job becomes due in so many seconds."""
+        due = time.monotonic() + seconds
+        if due < self._next_due:
+            self._next_due = due
+            self.service.wake()
+
+    def on_room(self) -> None:
+        """A slot became free: worth a claim only if the last one left something."""
+        if self._is_hungry or self._has_suspect:
+            self.service.wake()
+
+    def on_reconnect(self) -> None:
+        """Hints may have been missed: look everywhere."""
+        self._lanes.scan_soon()
+        self._next_due = 0.0
+        self._due_after = None
+        self.service.wake()
+
+    # The loop.
+
+    async def _tick(self) -> float:
+        free, room = self._slots.capacity()
+        if free + room <= 0:
+            self._is_hungry = True
+            return FULL_SECONDS
+        now = time.monotonic()
+        is_scan = self._lanes.is_scan_due(now)
+        if is_scan:
+            await self._survey()
+        if now >= self._next_due:
+            await self._promote()
+        if self._has_suspect:
+            return await self._take_suspect()
+        found = 0
+        if len(self._lanes):
+            found = await self._claim(free, room, is_scan=is_scan)
+        if is_scan:
+            self._lanes.scanned(now, time.monotonic())
+        self._streak = 0 if found or self._is_hungry else self._streak + 1
+        return self._sleep()
+
+    async def _claim(self, free: int, room: int, *, is_scan: bool) -> int:
+        limit = min(free + room, CLAIM_ROWS)
+        batch = await self._store.claim(
+            self._lanes.boundaries(time.monotonic(), from_start=is_scan),
+            self._slots.served_types(),
+            self._slots.proven_types,
+            self._slots.alive_ids(),
+            limit=limit,
+            look=limit + LOOK_EXTRA,
+            free=free,
+        )
+        self._lanes.looked(batch.looks, time.monotonic())
+        self._needs_free = batch.is_barred
+        self._is_hungry = batch.is_barred or len(batch.jobs) >= limit
+        if batch.jobs:
+            self._slots.take(batch.jobs)
+        return len(batch.jobs)
+
+    async def _take_suspect(self) -> float:
+        """Wait until nothing unstarted is held and a slot is free, then claim one such job, and nothing else beside it."""
+        if self._slots.has_unstarted or self._slots.capacity()[0] <= 0:
+            return FULL_SECONDS
+        job = await self._store.claim_suspect(self._queues, self._slots.served_types(), self._slots.alive_ids())
+        if job is None:
+            self._has_suspect = False
+        else:
+            await self._slots.take_alone(job)
+        return 0.0
+
+    async def _promote(self) -> None:
+        promoted = await self._store.promote(self._due_after)
+        self._lanes.add(promoted.lanes)
+        self._has_suspect = self._has_suspect or promoted.has_suspect
+        self._due_after = promoted.last_run_after or self._due_after
+        if promoted.jobs:
+            self._next_due = 0.0  # there may be more due than one statement takes
+        elif promoted.next_in_seconds is None:
+            self._next_due = float("inf")
+        else:
+            self._next_due = time.monotonic() + promoted.next_in_seconds
+
+    async def _survey(self) -> None:
+        survey = await self._store.survey(self._queues)
+        self._lanes.add(survey.lanes)
+        self._has_suspect = survey.has_suspect
+        # A scan from the start for promotions too: what committed late lies below their cursor.
+        self._due_after = None
+        self._next_due = 0.0
+
+    def _sleep(self) -> float:
+        if self._is_hungry:
+            free, room = self._slots.capacity()
+            return 0.0 if free > 0 or (room > 0 and not self._needs_free) else FULL_SECONDS
+        idle = STREAM_SECONDS if self._streak == 0 else judge_idle_sleep(self._idle_policy, self._streak).value
+        return max(min(idle, self._next_due - time.monotonic()), 0.0)

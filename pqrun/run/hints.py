@@ -1,0 +1,52 @@
+"""Notifications of the schema's channel, read: hints about lanes, times, cancels, waiters. What cannot be read is passed over.
+
+``ready:PRIORITY:QUEUE``, ``suspect:PRIORITY:QUEUE``, ``due:EPOCH_SECONDS``, ``cancel:WORKER:ID``, ``await:ID,ID,…``. A due time is
+turned into a delay with this host's clock: a hint that is wrong by a skewed clock costs a look too early, or leaves it to the poll.
+"""
+
+import time
+from collections.abc import Callable
+
+from pqrun.store.claiming import Lane
+
+__all__ = ["Hints"]
+
+
+class Hints:
+    """Who is told of what."""
+
+    def __init__(
+        self,
+        *,
+        on_ready: Callable[[Lane], None],
+        on_suspect: Callable[[], None],
+        on_due: Callable[[float], None],
+        on_cancel: Callable[[], None],
+        on_await: Callable[[list[int]], None],
+    ) -> None:
+        self._on_ready = on_ready
+        self._on_suspect = on_suspect
+        self._on_due = on_due
+        self._on_cancel = on_cancel
+        self._on_await = on_await
+
+    def __call__(self, message: str) -> None:
+        """Read one notification."""
+        kind, _, rest = message.partition(":")
+        try:
+            self._dispatch(kind, rest)
+        except ValueError:
+            return  # written by hand, or by another version: polling finds what it meant
+
+    def _dispatch(self, kind: str, rest: str) -> None:
+        if kind == "ready":
+            priority, _, queue = rest.partition(":")
+            self._on_ready(Lane(queue, int(priority)))
+        elif kind == "suspect":
+            self._on_suspect()
+        elif kind == "due":
+            self._on_due(max(float(rest) - time.time(), 0.0))
+        elif kind == "cancel":
+            self._on_cancel()
+        elif kind == "await":
+            self._on_await([int(text) for text in rest.split(",")])

@@ -1,0 +1,92 @@
+"""The log: one line per event on the logger ``pqrun``, ids and types, never payloads; control characters in names are escaped."""
+
+import logging
+
+from pqrun.job.record import Job
+from pqrun.job.storable import one_line
+from pqrun.run import events
+
+__all__ = ["Journal"]
+
+_LOGGER = logging.getLogger("pqrun")
+
+
+def _name(job: Job) -> str:
+    return f"{one_line(job.job_type)} id={job.id} attempt={job.attempts}/{job.max_attempts}"
+
+
+class Journal:
+    """A subscriber that writes the log; costs nothing where the level is off."""
+
+    def __init__(self, logger: logging.Logger = _LOGGER) -> None:
+        self._logger = logger
+
+    def __call__(self, event: events.Event) -> None:
+        """Write the line of one event."""
+        level = _LEVELS.get(type(event), logging.INFO)
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, "%s", _line(event))
+
+
+_LEVELS: dict[type, int] = {
+    events.Retrying: logging.WARNING,
+    events.Failed: logging.ERROR,
+    events.Recovered: logging.WARNING,
+    events.ClaimLost: logging.WARNING,
+    events.LateReturn: logging.WARNING,
+    events.ThreadsExhausted: logging.WARNING,
+    events.Unserved: logging.WARNING,
+    events.WorkerDied: logging.WARNING,
+    events.LoopFailed: logging.WARNING,
+}
+
+
+def _line(event: events.Event) -> str:
+    match event:
+        case events.Picked(job=job):
+            return f"picked {_name(job)}"
+        case events.Done(job=job):
+            return f"done {_name(job)} in {event.duration_ms} ms"
+        case events.Retrying(job=job):
+            return f"failed {_name(job)}, next try in {event.delay_seconds:.3g} s: {event.error}"
+        case events.Failed(job=job):
+            return f"failed {_name(job)} for good: {event.error}"
+        case events.JobCancelled(job=job):
+            return f"cancelled {_name(job)}"
+        case events.Released(job=job):
+            return f"released {_name(job)} " + ("after its start" if event.started else "before its start")
+        case events.ClaimLost(job=job):
+            return f"claim lost {_name(job)}: it was recovered, finished or removed elsewhere; nothing is written"
+        case events.StopRequested(job=job):
+            return f"stopping {_name(job)}: {event.reason}"
+        case events.LateReturn(job=job):
+            return f"late return {_name(job)}: the handler had been given up; nothing is written"
+        case _:
+            return _worker_line(event)
+
+
+def _worker_line(event: events.Event) -> str:
+    match event:
+        case events.Recovered():
+            job = f"{one_line(event.job_type)} id={event.job_id}"
+            return f"recovered {job} from {one_line(event.worker_id)}, now {event.status}: {event.error}"
+        case events.ThreadsExhausted():
+            return f"{event.threads} given-up threads still run: no plain-function tasks are claimed until one ends"
+        case events.Unserved():
+            return f"unserved: jobs of type {one_line(event.job_type)} wait in queue {one_line(event.queue)}, not served here"
+        case events.WorkerDied():
+            return f"worker {one_line(event.worker_id)} is dead, recovering its jobs"
+        case events.Pruned():
+            return f"retention removed {event.deleted} finished jobs"
+        case events.LoopFailed():
+            return f"{event.duty} met an error ({event.consecutive} in a row), again in {event.sleep_seconds:.2g} s: {event.error}"
+        case events.WorkerStarted():
+            return f"worker {one_line(event.worker_id)} started: {event.concurrency} slots, {len(event.job_types)} job types"
+        case events.WorkerStopping():
+            return f"worker {one_line(event.worker_id)} stopping: {event.step}, {event.jobs} jobs in hand"
+        case events.WorkerStopped():
+            return f"worker {one_line(event.worker_id)} stopped" + (
+                "" if event.clean else "; something was not written in time"
+            )
+        case _:
+            return type(event).__name__

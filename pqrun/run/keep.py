@@ -1,0 +1,213 @@
+"""The keeper: keeps this worker registered and alive in the eyes of others, hears notifications, and observes the other workers.
+
+It runs in a thread of its own with a small event loop and one direct connection, so that a handler which blocks the worker's loop is not
+taken for dead. Where only a handed-in pool is there, the same code runs on the worker's loop with a connection of the pool's. Each second
+it beats; the answer carries everybody's beats. When its connection is lost it connects again, with a growing pause, and registers anew if
+it was taken for dead meanwhile (its claims are lost then; renewing finds that out). It never touches a job.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from pqrun.errors import PqrunError
+from pqrun.job.policy import LoopErrorPolicy, judge_error_sleep
+from pqrun.job.storable import one_line
+from pqrun.run.events import Events, LoopFailed, WorkerDied
+from pqrun.run.observe import Observer
+from pqrun.store.registry import Beat, Beats
+
+__all__ = ["Keeper", "Registry"]
+
+BEAT_SECONDS = 1.0
+
+
+class Registry(Protocol):
+    """What the keeper needs of the store: one kept connection with the registry's statements and notifications."""
+
+    async def register(self, worker_id: str, hostname: str, pid: int) -> int:
+        """Add a row; return its id."""
+        ...
+
+    async def hold_lock(self, worker: int) -> bool:
+        """Take the session lock."""
+        ...
+
+    async def listen(self, on_message: Callable[[str], None]) -> None:
+        """Hear the schema's channel on this connection."""
+        ...
+
+    async def beat(self, worker: int) -> Beats:
+        """Advance the counter; read all."""
+        ...
+
+    async def probe_locks(self, workers: list[int]) -> frozenset[int]:
+        """Return those whose lock is free."""
+        ...
+
+    async def bury(self, dead: list[Beat]) -> list[tuple[int, str]]:
+        """Take for dead."""
+        ...
+
+    async def deregister(self, worker: int) -> None:
+        """Leave."""
+        ...
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection stands."""
+        ...
+
+    async def connect(self) -> None:
+        """Open the connection if it does not stand."""
+        ...
+
+    async def close(self) -> None:
+        """Close it."""
+        ...
+
+
+class Keeper:
+    """See the module's docstring. Callbacks are called on the worker's loop."""
+
+    def __init__(
+        self,
+        open_registry: Callable[[], Registry],
+        *,
+        worker_id: str,
+        in_thread: bool,
+        observer: Observer | None,
+        events: Events,
+        policy: LoopErrorPolicy,
+        on_registered: Callable[[int], None],
+        on_connected: Callable[[], None],
+        on_message: Callable[[str], None],
+        on_dead: Callable[[], None],
+    ) -> None:
+        self._open_registry = open_registry
+        self._worker_id = worker_id
+        self._in_thread = in_thread
+        self._observer = observer  # None: somebody else reaps
+        self._events = events
+        self._policy = policy
+        self._on_registered = on_registered
+        self._on_connected = on_connected
+        self._on_message = on_message
+        self._on_dead = on_dead
+        self._main = asyncio.get_running_loop()
+        self._own: asyncio.AbstractEventLoop | None = None  # the thread's loop, or the main one
+        self._stop = threading.Event()  # set by the main loop, read by the keeper's
+        self._wake: asyncio.Event | None = None  # of the keeper's loop
+        self._ended = asyncio.Event()  # of the main loop
+        self._worker: int | None = None  # written by the keeper's loop alone
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start the thread, or the task."""
+        if self._in_thread:
+            threading.Thread(target=self._thread, name="pqrun keeper", daemon=True).start()
+        else:
+            self._task = asyncio.create_task(self._run(), name="pqrun keeper")
+
+    async def stop(self, timeout: float) -> bool:
+        """Deregister and end; return whether that was in time. The thread is a daemon, so a hung one does not hold the process."""
+        self._stop.set()
+        if self._own is not None and self._wake is not None:
+            with contextlib.suppress(RuntimeError):  # its loop has just closed
+                self._own.call_soon_threadsafe(self._wake.set)
+        try:
+            await asyncio.wait_for(self._ended.wait(), max(timeout, 0.0))
+        except TimeoutError:
+            if self._task is not None:
+                self._task.cancel()
+            return False
+        return True
+
+    def _thread(self) -> None:
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        self._own = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        registry = self._open_registry()
+        errors = 0
+        try:
+            while not self._stop.is_set():
+                try:
+                    await self._tick(registry)
+                    errors, seconds = 0, BEAT_SECONDS
+                except Exception as error:  # noqa: BLE001  # the border of the loop: no error of a beat ends the keeper
+                    errors += 1
+                    seconds = self._failed(error, errors)
+                await self._pause(seconds)
+            await self._leave(registry)
+        finally:
+            await registry.close()
+            self._tell(self._ended.set)
+
+    async def _pause(self, seconds: float) -> None:
+        assert self._wake is not None  # noqa: S101  # set before the loop
+        if not self._stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), seconds)
+
+    async def _tick(self, registry: Registry) -> None:
+        if not registry.is_connected:
+            if self._observer is not None:
+                self._observer.reset()
+            await registry.connect()
+            await registry.listen(lambda message: self._tell(self._on_message, message))
+            self._tell(self._on_connected)  # whatever was announced before is not heard
+            if self._worker is not None:
+                await registry.hold_lock(self._worker)
+        if self._worker is None:
+            await self._register(registry)
+        worker = self._worker
+        assert worker is not None  # noqa: S101  # just registered
+        beats = await registry.beat(worker)
+        if not beats.is_registered:
+            await self._register(registry)
+        await self._observe(registry, beats)
+
+    async def _register(self, registry: Registry) -> None:
+        worker = await registry.register(self._worker_id, socket.gethostname(), os.getpid())
+        await registry.hold_lock(worker)
+        self._worker = worker
+        self._tell(self._on_registered, worker)
+
+    async def _observe(self, registry: Registry, beats: Beats) -> None:
+        if self._observer is None:
+            return
+        to_probe, dead = self._observer.observe(beats.others, time.monotonic())
+        if to_probe:
+            free = await registry.probe_locks([beat.worker for beat in to_probe])
+            dead += self._observer.confirmed(to_probe, free)
+        if dead:
+            for _, worker_id in await registry.bury(dead):
+                self._tell(self._events.emit, WorkerDied(worker_id))
+            self._tell(self._on_dead)
+
+    async def _leave(self, registry: Registry) -> None:
+        if self._worker is not None and registry.is_connected:
+            with contextlib.suppress(PqrunError):
+                await registry.deregister(self._worker)
+
+    def _failed(self, error: Exception, errors: int) -> float:
+        if self._observer is not None:
+            self._observer.reset()
+        judged = judge_error_sleep(self._policy, errors, 0.5)
+        # Never beyond a beat: a keeper that waits longer than the database was away could be taken for dead.
+        seconds = min(judged.value, BEAT_SECONDS)
+        text = one_line(str(error) if isinstance(error, PqrunError) else type(error).__name__)
+        self._tell(self._events.emit, LoopFailed("keep", text, errors, seconds))
+        return seconds
+
+    def _tell(self, callback: Callable[..., object], *arguments: object) -> None:
+        """Call on the worker's loop; a loop that is closed needs no news."""
+        with contextlib.suppress(RuntimeError):
+            self._main.call_soon_threadsafe(callback, *arguments)

@@ -1,0 +1,162 @@
+"""Maintenance: take back the jobs of dead workers, sweep for what nobody owns, and remove old history.
+
+Every decision is taken by ``pqrun.job.outcome`` and written by the one settle statement, fenced by claim, in pieces; a piece that fails
+is looked at again in the next round. Any number of workers may do this at once: rows that another holds are skipped.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from pqrun.errors import HandlerTimeout
+from pqrun.job.outcome import Failed, Retrying, decide_after_failure
+from pqrun.job.policy import BackoffPolicy, LoopErrorPolicy, judge_retry_delay
+from pqrun.job.storable import error_text, one_line
+from pqrun.run.events import Events, Pruned, Recovered, Unserved
+from pqrun.run.service import Service
+from pqrun.store.maintaining import Overdue, Reaped
+from pqrun.store.maintaining import Pruned as PrunedPiece
+
+__all__ = ["Maintenance", "Pruner", "Reaper"]
+
+ORPHAN_MARGIN_SECONDS = 10.0
+"""Beyond its timeout, before a RUNNING row of nobody's is taken back."""
+
+OVERDUE_MARGIN_SECONDS = 11.0
+"""Beyond its timeout, before a reaper steps in for a living worker: 1 s that a claim may wait for a slot, and 10 s."""
+
+PIECE_ROWS = 500
+
+PRUNE_SECONDS = 60.0
+"""Between two rounds of retention."""
+
+PRUNE_PIECE_SECONDS = 0.05
+"""Between two pieces of one round: vacuum and everybody else get their turn."""
+
+
+class Maintenance(Protocol):
+    """What maintenance needs of the store."""
+
+    async def reap_lost(self) -> list[Reaped]:
+        """Take back a piece of dead workers' jobs."""
+        ...
+
+    async def reap_orphans(self, *, stale_seconds: float, margin_seconds: float) -> list[Reaped]:
+        """Take back a piece of nobody's jobs."""
+        ...
+
+    async def reap_overdue(
+        self, *, margin_seconds: float, decide: Callable[[Overdue], Retrying | Failed]
+    ) -> list[Reaped]:
+        """Time out a piece of jobs that their worker does not."""
+        ...
+
+    async def forget_workers(self) -> list[int]:
+        """Remove dead workers' rows."""
+        ...
+
+    async def find_unserved(self) -> list[tuple[str, str]]:
+        """Return (queue, job_type) that wait and are not served here."""
+        ...
+
+    async def prune(self, *, age_seconds: float) -> PrunedPiece:
+        """Delete a piece of history."""
+        ...
+
+
+class Reaper:
+    """Looks for dead workers' jobs when one was found dead, and for everything else every ``sweep_seconds``."""
+
+    def __init__(
+        self,
+        store: Maintenance,
+        *,
+        sweep_seconds: float,
+        stale_seconds: float,
+        backoff: BackoffPolicy,
+        backoff_of: Callable[[str], BackoffPolicy | None],
+        events: Events,
+        policy: LoopErrorPolicy,
+    ) -> None:
+        self._store = store
+        self._sweep_seconds = sweep_seconds
+        self._stale_seconds = stale_seconds
+        self._backoff = backoff
+        self._backoff_of = backoff_of
+        self._events = events
+        self._next_sweep = 0.0
+        self._told: set[tuple[str, str]] = set()
+        self.service = Service("reap", self._tick, events=events, policy=policy)
+
+    async def _tick(self) -> float:
+        # A dead worker's jobs may be locked by what is left of it for a moment: look again until the sweep finds none.
+        found = await self._reap_lost()
+        now = time.monotonic()
+        if now >= self._next_sweep:
+            await self._sweep()
+            self._next_sweep = now + self._sweep_seconds
+        return 1.0 if found else max(self._next_sweep - time.monotonic(), 0.0)
+
+    async def _reap_lost(self) -> bool:
+        found = False
+        while reaped := await self._store.reap_lost():
+            found = True
+            self._tell(reaped)
+            if len(reaped) < PIECE_ROWS:
+                break
+        return found
+
+    async def _sweep(self) -> None:
+        while reaped := await self._store.reap_orphans(
+            stale_seconds=self._stale_seconds, margin_seconds=ORPHAN_MARGIN_SECONDS
+        ):
+            self._tell(reaped)
+        while reaped := await self._store.reap_overdue(
+            margin_seconds=OVERDUE_MARGIN_SECONDS, decide=self._decide_overdue
+        ):
+            self._tell(reaped)
+        await self._store.forget_workers()
+        for pair in await self._store.find_unserved():
+            if pair not in self._told:
+                self._told.add(pair)
+                self._events.emit(Unserved(*pair))
+
+    def _decide_overdue(self, overdue: Overdue) -> Retrying | Failed:
+        timeout = HandlerTimeout(
+            f"{overdue.job_type} ran longer than its timeout of {overdue.timeout_seconds:g} s, and its worker could not stop it"
+        )
+        if overdue.backoff_seconds:
+            delays = overdue.backoff_seconds
+            delay = delays[min(overdue.counts.attempts, len(delays)) - 1]
+        else:
+            policy = self._backoff_of(overdue.job_type) or self._backoff
+            delay = judge_retry_delay(policy, overdue.counts.attempts).value
+        return decide_after_failure(
+            overdue.claim, overdue.counts, error=error_text(timeout), delay_seconds=delay, duration_ms=None
+        )
+
+    def _tell(self, reaped: list[Reaped]) -> None:
+        for job_type, worker_id, outcome, settled in reaped:
+            error = one_line(outcome.error.rstrip().rpartition("\n")[2])
+            self._events.emit(Recovered(settled.claim.job_id, job_type, worker_id, settled.status.value, error))
+
+
+class Pruner:
+    """Retention: removes finished jobs older than ``age_seconds``, piece by piece, one worker at a time."""
+
+    def __init__(self, store: Maintenance, *, age_seconds: float, events: Events, policy: LoopErrorPolicy) -> None:
+        self._store = store
+        self._age_seconds = age_seconds
+        self._events = events
+        self._deleted = 0  # in the present round
+        self.service = Service("prune", self._tick, events=events, policy=policy)
+
+    async def _tick(self) -> float:
+        piece = await self._store.prune(age_seconds=self._age_seconds)
+        self._deleted += piece.deleted
+        if piece.deleted:
+            return PRUNE_PIECE_SECONDS
+        if self._deleted:
+            self._events.emit(Pruned(self._deleted))
+            self._deleted = 0
+        return PRUNE_SECONDS

@@ -1,0 +1,201 @@
+"""The settler: outcomes gather while one settle is in flight, then go together, in one statement.
+
+It promises that an outcome handed in is written as soon as the database takes it, if the claim still holds then: a database that is away
+is asked again and again, with the loop's back-off, and what was in doubt is asked for before it is called lost. It never decides what
+becomes of a job. In the worst case, a crash, what was finished within one settle round trip is run again.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, assert_never
+
+from pqrun.errors import DatabaseUnavailableError, StoreError
+from pqrun.job import outcome as outcomes
+from pqrun.job.outcome import Outcome
+from pqrun.job.policy import LoopErrorPolicy
+from pqrun.job.record import Claim, Job
+from pqrun.job.state import Status
+from pqrun.job.storable import one_line
+from pqrun.run import events
+from pqrun.run.events import Events
+from pqrun.run.service import Service
+from pqrun.store.settling import Settled
+
+__all__ = ["Settlements", "Settler"]
+
+SETTLE_ROWS = 1_000
+"""Outcomes written by one statement."""
+
+PENDING_MAX = 10_000
+"""Outcomes that may wait for a slow or absent database before the worker stops starting jobs."""
+
+AWAITED_MAX = 100_000
+"""Ids remembered because somebody waits for them."""
+
+AWAITED_SECONDS = 30.0
+"""How long such an announcement is remembered; waiters repeat theirs."""
+
+
+class Settlements(Protocol):
+    """What the settler needs of the store."""
+
+    async def settle(self, outcomes: list[Outcome], awaited: list[int]) -> list[Settled]:
+        """Write the outcomes; return those that held."""
+        ...
+
+    async def find_claim(self, claim: Claim) -> Status | None:
+        """Return the state that this claim finished its job with, if it did."""
+        ...
+
+
+class _Pending(NamedTuple):
+    job: Job
+    outcome: Outcome
+    written: "asyncio.Future[None] | None"
+
+
+class Settler:
+    """Writes outcomes; see the module's docstring."""
+
+    def __init__(
+        self, store: Settlements, *, events: Events, policy: LoopErrorPolicy, on_due: Callable[[float], None]
+    ) -> None:
+        self._store = store
+        self._events = events
+        self._on_due = on_due  # told when a retry of ours is due, in seconds
+        self._pending: list[_Pending] = []  # appended by the executor, taken by the tick
+        self._in_flight: list[_Pending] = []  # written by the tick alone; non-empty after a failure too
+        self._in_doubt = False  # the last try may have been written
+        self._awaited: dict[int, float] = {}  # id → when to forget it
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.service = Service("settle", self._tick, events=events, policy=policy)
+
+    def submit(self, job: Job, outcome: Outcome) -> None:
+        """Hand in an outcome to be written."""
+        self._add(_Pending(job, outcome, None))
+
+    async def submit_and_wait(self, job: Job, outcome: Outcome) -> None:
+        """Hand in an outcome and wait until it is written (or its claim found lost)."""
+        written = asyncio.get_running_loop().create_future()
+        self._add(_Pending(job, outcome, written))
+        await written
+
+    @property
+    def backlog(self) -> int:
+        """How many outcomes are not written yet."""
+        return len(self._pending) + len(self._in_flight)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many outcomes wait that no further job should start."""
+        return self.backlog >= PENDING_MAX
+
+    def await_ids(self, ids: list[int]) -> None:
+        """Remember that somebody waits for these jobs: settling one then announces it."""
+        until = time.monotonic() + AWAITED_SECONDS
+        for job_id in ids:
+            self._awaited.pop(job_id, None)
+            self._awaited[job_id] = until
+        while len(self._awaited) > AWAITED_MAX:
+            del self._awaited[next(iter(self._awaited))]
+
+    async def wait_flushed(self, timeout: float) -> bool:
+        """Wait until everything handed in is written; return whether it was in time."""
+        try:
+            await asyncio.wait_for(self._idle.wait(), max(timeout, 0.0))
+        except TimeoutError:
+            return False
+        return True
+
+    def _add(self, pending: _Pending) -> None:
+        self._pending.append(pending)
+        self._idle.clear()
+        self.service.wake()
+
+    async def _tick(self) -> float:
+        if not self._in_flight:
+            self._in_flight, self._pending = self._pending[:SETTLE_ROWS], self._pending[SETTLE_ROWS:]
+        if not self._in_flight:
+            self._idle.set()
+            return 60.0
+        await self._write(self._in_flight)
+        self._in_flight = []
+        if not self._pending:
+            self._idle.set()
+        return 0.0 if self._pending else 60.0
+
+    async def _write(self, batch: list[_Pending]) -> None:
+        try:
+            settled = await self._store.settle([p.outcome for p in batch], self._awaited_of(batch))
+        except DatabaseUnavailableError:
+            self._in_doubt = True
+            raise
+        except StoreError as error:
+            if type(error) is not StoreError:
+                raise  # a conflict or a missing schema says nothing about what the batch holds
+            await self._write_one_by_one(batch)
+            return
+        await self._tell(batch, settled)
+
+    async def _write_one_by_one(self, batch: list[_Pending]) -> None:
+        """The database refused the batch for what it holds: find the one, so that its neighbours are written."""
+        for pending in batch:
+            try:
+                settled = await self._store.settle([pending.outcome], self._awaited_of([pending]))
+            except StoreError as refused:
+                if type(refused) is not StoreError:
+                    raise
+                failed = outcomes.Failed(pending.outcome.claim, None, f"the outcome could not be stored: {refused}")
+                settled = await self._store.settle([failed], [])
+                pending = pending._replace(outcome=failed)  # noqa: PLW2901  # told as what was written
+            await self._tell([pending], settled)
+
+    async def _tell(self, batch: list[_Pending], settled: list[Settled]) -> None:
+        in_doubt, self._in_doubt = self._in_doubt, False
+        written = {s.claim: s for s in settled}
+        for pending in batch:
+            found = written.get(pending.outcome.claim)
+            if found is not None:
+                self._tell_written(pending, found)
+            elif not (in_doubt and await self._was_written(pending.outcome)):
+                self._events.emit(events.ClaimLost(pending.job))
+            if pending.written is not None and not pending.written.done():
+                pending.written.set_result(None)
+
+    async def _was_written(self, outcome: Outcome) -> bool:
+        """After a try with unknown end: whether it was that one. What went back to waiting leaves no trace of its claim."""
+        if isinstance(outcome, (outcomes.Retrying, outcomes.Released, outcomes.Recovered)):
+            return True
+        return await self._store.find_claim(outcome.claim) is not None
+
+    def _awaited_of(self, batch: list[_Pending]) -> list[int]:
+        if not self._awaited:
+            return []
+        now = time.monotonic()
+        return [p.job.id for p in batch if self._awaited.get(p.job.id, 0.0) > now]
+
+    def _tell_written(self, pending: _Pending, settled: Settled) -> None:
+        job, outcome = pending.job, pending.outcome
+        if settled.status is Status.CANCELLED:
+            self._events.emit(events.JobCancelled(job))
+            return
+        match outcome:
+            case outcomes.Done():
+                self._events.emit(events.Done(job, outcome.duration_ms))
+            case outcomes.Retrying():
+                self._events.emit(events.Retrying(job, _last_line(outcome.error), outcome.delay_seconds))
+                self._on_due(max(settled.due_in_seconds or 0.0, 0.0))
+            case outcomes.Failed():
+                self._events.emit(events.Failed(job, _last_line(outcome.error)))
+            case outcomes.Released():
+                self._events.emit(events.Released(job, outcome.started))
+            case outcomes.Cancelled() | outcomes.Recovered():
+                pass  # a worker writes Cancelled as CANCELLED, handled above; only reapers recover
+            case _:
+                assert_never(outcome)
+
+
+def _last_line(error: str) -> str:
+    return one_line(error.rstrip().rpartition("\n")[2])[:300]

@@ -1,0 +1,51 @@
+"""A link over a handed-in pool: a connection is borrowed for each transaction, so that the pool stays the users'."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from pqrun.errors import ConflictError
+from pqrun.store.failure import translating
+from pqrun.store.link import CONFLICT_TRIES, Session, pause_after_conflict
+from pqrun.store.source import PoolSource
+from pqrun.store.statements import Statements
+
+__all__ = ["BorrowedLink"]
+
+_LOCAL_SETTINGS = (
+    "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
+    " SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
+)
+"""As link.PLANNER_SETTINGS, for one transaction: the connection belongs to others between two of ours."""
+
+
+class BorrowedLink:
+    """What ``Link`` does, one transaction at a time on whatever connection the pool lends."""
+
+    def __init__(self, source: PoolSource, statements: Statements) -> None:
+        self._source = source
+        self._statements = statements
+
+    async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
+        """Run one statement in a transaction of its own. Raises StoreError and its kinds."""
+        for attempt in range(CONFLICT_TRIES):
+            try:
+                async with self.transaction() as session:
+                    return await session.run(name, *arguments, timeout=timeout)
+            except ConflictError:
+                if attempt == CONFLICT_TRIES - 1:
+                    raise
+            await pause_after_conflict(attempt)
+        raise AssertionError  # the last try returns or raises
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        """Several statements in one transaction."""
+        with translating():
+            async with self._source.acquire() as connection, connection.transaction():
+                await connection.execute(_LOCAL_SETTINGS)
+                yield Session(connection, self._statements)
+
+    async def close(self, timeout: float = 2.0) -> None:
+        """Nothing is kept, so there is nothing to close."""

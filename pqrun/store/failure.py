@@ -1,0 +1,75 @@
+"""What the driver raises, translated into pqrun's own errors, and judged: conflict, lost connection, or a plain no.
+
+The driver's messages are kept (they name tables and SQLSTATEs), its DETAIL is not: that may quote a row with its payload.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+from pqrun.errors import ConflictError, DatabaseUnavailableError, PqrunError, SchemaError, StoreError
+
+__all__ = ["is_conflict", "is_disconnect", "translate", "translating"]
+
+_CONFLICTS = frozenset({"40001", "40P01"})
+"""Serialization failure and deadlock: the transaction did nothing and may be repeated."""
+
+_UNAVAILABLE_STATES = frozenset(
+    {"57P01", "57P02", "57P03", "57P05", "53300", "25006", "55P03", "57014", "3D000", "28P01", "28000"}
+)
+"""Shutdown, crash, starting up, too many connections, read-only, lock or statement timeout, and refused logins."""
+
+_MISSING = frozenset({"42P01", "3F000", "42883", "42703"})
+"""Undefined table, schema, function or column: the schema is not ours, or older."""
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether the transaction was rolled back by PostgreSQL only because of concurrency, and may be repeated."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _CONFLICTS
+
+
+def is_disconnect(error: BaseException) -> bool:
+    """Whether the connection, or the database behind it, is gone: the outcome of a write under way is unknown."""
+    if isinstance(error, asyncpg.PostgresError):
+        state = error.sqlstate or ""
+        return state.startswith("08") or state in {"57P01", "57P02", "57P03", "57P05"}
+    return isinstance(error, (OSError, EOFError, asyncpg.InterfaceError, asyncio.TimeoutError))
+
+
+def translate(error: BaseException) -> PqrunError:
+    """Return the error of pqrun that says the same."""
+    if isinstance(error, PqrunError):
+        return error
+    if isinstance(error, asyncpg.PostgresError):
+        return _translate_state(error)
+    if isinstance(error, TimeoutError):
+        return DatabaseUnavailableError("the database did not answer in time")
+    if is_disconnect(error):
+        return DatabaseUnavailableError(f"the connection to the database is gone ({type(error).__name__}: {error})")
+    return StoreError(f"the database driver failed ({type(error).__name__})")
+
+
+def _translate_state(error: asyncpg.PostgresError) -> PqrunError:
+    state = error.sqlstate or "?????"
+    said = f"{error.message or type(error).__name__} (SQLSTATE {state})"
+    if state in _CONFLICTS:
+        return ConflictError(f"conflict with a concurrent transaction, repeat yours: {said}")
+    if state in _MISSING:
+        return SchemaError(f"the pqrun schema is missing or older than this code: {said}; run: pqrun migrate")
+    if state in _UNAVAILABLE_STATES or state.startswith(("08", "53", "58", "XX")):
+        return DatabaseUnavailableError(f"the database cannot do this now: {said}")
+    return StoreError(f"the database refused: {said}")
+
+
+@contextmanager
+def translating() -> Iterator[None]:
+    """Turn what the driver raises inside into pqrun's own errors, without the driver's in the chain."""
+    failure: PqrunError | None = None
+    try:
+        yield
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError) as error:
+        failure = translate(error)
+    # Raised outside of the except block: the driver's error (whose DETAIL may quote a row) is not even its __context__.
+    if failure is not None:
+        raise failure

@@ -1,0 +1,1 @@
+"""Numbered SQL migrations: forward only, each in one transaction under a lock (``pqrun.store.migrate``)."""

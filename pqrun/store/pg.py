@@ -1,0 +1,325 @@
+"""PgJobStore: the door to the tables, for applications and for workers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import cast
+
+import asyncpg
+from pqrun.embedded import EmbeddedServer, start_server_async
+from pqrun.errors import ConflictError, JobBusy, JobNotFound, ResultTimeout, RetryRefused
+from pqrun.job.dedupe import stored_key
+from pqrun.job.options import (
+    check_job_type,
+    check_max_attempts,
+    check_priority,
+    check_queue,
+    check_run_after,
+    check_timeout,
+)
+from pqrun.job.outcome import CancelOutcome
+from pqrun.job.record import Enqueued, Job, NewJob
+from pqrun.job.state import Status
+from pqrun.job.storable import dump_object
+from pqrun.store.connecting import check_dsn, describe_dsn, open_connection
+from pqrun.store.enqueueing import insert_or_find
+from pqrun.store.failure import translating
+from pqrun.store.borrowed import BorrowedLink
+from pqrun.store.link import CONFLICT_TRIES, KeptLink, Link, Session, pause_after_conflict
+from pqrun.store.migrate import Migration, check_schema, migrate
+from pqrun.store.ports import Connection, Pool
+from pqrun.store.rows import stored_job
+from pqrun.store.source import DirectDsn, DsnOpener, FactoryOpener, PoolOpener, PoolSource
+from pqrun.store.statements import Statements
+from pqrun.store.waiter import End, Waiter
+
+__all__ = ["PgJobStore"]
+
+EMBEDDED_PREFIX = "embedded:"
+
+BUSY_SECONDS = 5.0
+"""How long ``cancel`` looks again at a row that another transaction holds."""
+
+BUSY_LOOK_SECONDS = 0.05
+
+
+class PgJobStore:
+    """Jobs in PostgreSQL, without decorators; ``App`` is built on it, and both share tables and workers.
+
+    Give ``dsn`` (``postgresql://…``, or ``embedded:PATH`` for a database of the package's own) or ``pool`` (an asyncpg pool, which stays
+    yours to close). ``schema`` is where the tables live, "pqrun" by default. Open it with ``start`` and ``close``, or ``async with``; it
+    belongs to the event loop and the process that opened it. Raises ConfigurationError for anything that cannot work.
+    """
+
+    def __init__(self, dsn: str | None = None, *, pool: Pool | None = None, schema: str = "pqrun") -> None:
+        self._statements = Statements(schema)
+        if dsn is not None and not dsn.startswith(EMBEDDED_PREFIX):
+            dsn = check_dsn(dsn)
+        self._source = PoolSource(dsn, pool)
+        self._waiter: Waiter | None = None
+        self._server: EmbeddedServer | None = None
+        self._dsn: str | None = None  # the resolved one, while open
+
+    def __repr__(self) -> str:
+        dsn = self._source.dsn
+        where = "a pool" if dsn is None else dsn if dsn.startswith(EMBEDDED_PREFIX) else describe_dsn(dsn)
+        return f"PgJobStore({where}, schema={self.schema!r})"
+
+    @property
+    def schema(self) -> str:
+        """The schema that holds the tables."""
+        return self._statements.schema
+
+    @property
+    def is_open(self) -> bool:
+        """Whether ``start`` was called, in this process, and ``close`` was not."""
+        return self._source.is_open
+
+    @property
+    def is_pool_handed_in(self) -> bool:
+        """Whether connections come from a pool of the caller's."""
+        return self._source.is_handed_in
+
+    async def start(self) -> None:
+        """Open the store; a second start does nothing. An embedded database is started and migrated.
+
+        Raises ConfigurationError, DatabaseUnavailableError, or EmbeddedError.
+        """
+        if self.is_open:
+            return
+        self._dsn = await self._resolve() or None
+        await self._source.open(self._dsn)
+        opener = None if self._dsn is None else DsnOpener(self._dsn, "pqrun results")
+        self._waiter = Waiter(self, opener, f"{self.schema}:done")
+        if self._server is not None:
+            await self.migrate()
+
+    async def close(self, timeout: float = 10.0) -> None:
+        """Close what ``start`` opened, within ``timeout`` seconds; a second close does nothing."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and self.is_open:
+            await waiter.close()
+        await self._source.close(timeout)
+        server, self._server = self._server, None
+        if server is not None:
+            await asyncio.to_thread(server.close)
+
+    async def __aenter__(self) -> "PgJobStore":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def migrate(self) -> list[Migration]:
+        """Bring the schema up to this version of pqrun; needs no ``start``. Any number of processes may call it at once.
+
+        Returns the migrations that were applied. Raises SchemaError when the schema was made by another text of the same version.
+        """
+        if self._source.is_handed_in:
+            async with self.connection() as lent:
+                with translating():
+                    return await migrate(cast("asyncpg.Connection", lent), self.schema)
+        connection = await open_connection(await self._resolve(), application_name="pqrun migrate")
+        try:
+            with translating():
+                return await migrate(connection, self.schema)
+        finally:
+            await connection.close(timeout=5.0)
+
+    async def check_schema(self) -> None:
+        """Raise SchemaError, naming the command to run, when the schema is missing or older than this code."""
+        async with self._source.acquire() as connection:
+            await check_schema(connection, self.schema)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Lend a connection of the store's pool."""
+        async with self._source.acquire() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Lend a connection with an open transaction: committed at the end, rolled back on an error.
+
+        Jobs enqueued with ``connection=`` become visible, and wake a worker, with the commit.
+        """
+        async with self._source.acquire() as connection, connection.transaction():
+            yield connection
+
+    async def enqueue(
+        self,
+        job_type: str,
+        payload: Mapping[str, object],
+        *,
+        queue: str = "default",
+        dedupe_key: str | None = None,
+        run_after: datetime | timedelta | None = None,
+        priority: int = 0,
+        max_attempts: int = 5,
+        timeout_seconds: float | None = None,
+        connection: Connection | None = None,
+    ) -> int:
+        """Add a job and return its id: that of the active job where ``dedupe_key`` (a finished key, per job_type) is taken.
+
+        ``payload`` is a JSON object; ``run_after`` an aware datetime or a delay; ``priority`` a smallint, higher first; ``connection``
+        joins the caller's transaction. Raises PayloadError, OptionError or DedupeKeyError before anything is written.
+        """
+        due, delay = check_run_after(run_after)
+        job = NewJob(
+            job_type=check_job_type(job_type),
+            payload=dump_object(payload, "payload"),
+            queue=check_queue(queue),
+            priority=check_priority(priority),
+            max_attempts=check_max_attempts(max_attempts),
+            timeout_seconds=check_timeout(timeout_seconds),
+            dedupe_key=None if dedupe_key is None else stored_key(dedupe_key),
+            run_after=due,
+            delay_seconds=delay,
+        )
+        return (await self.enqueue_jobs([job], connection=connection))[0].id
+
+    async def enqueue_jobs(self, jobs: Sequence[NewJob], *, connection: Connection | None = None) -> list[Enqueued]:
+        """Insert validated jobs in one transaction; one Enqueued each, in order. Equal keys share one id.
+
+        A deadlock or serialization failure is repeated where the transaction is ours, else raised as ConflictError.
+        """
+        if not jobs:
+            return []
+        if connection is not None:
+            with translating():
+                return await insert_or_find(Session(cast("asyncpg.Connection", connection), self._statements), jobs)
+        for attempt in range(CONFLICT_TRIES):
+            try:
+                return await self._enqueue_own(jobs)
+            except ConflictError:
+                if attempt == CONFLICT_TRIES - 1:
+                    raise
+            await pause_after_conflict(attempt)
+        raise AssertionError  # the last try returns or raises
+
+    async def _enqueue_own(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        with translating():
+            async with self._source.acquire() as connection:
+                session = Session(connection, self._statements)
+                if len(jobs) == 1:  # a statement is a transaction: no BEGIN and COMMIT for one job
+                    return await insert_or_find(session, jobs)
+                async with connection.transaction():
+                    return await insert_or_find(session, jobs)
+
+    async def get(self, job_id: int) -> Job | None:
+        """Return the job as it is now, or None where there is none."""
+        rows = await self.run("get", job_id)
+        return stored_job(rows[0]) if rows else None
+
+    async def cancel(self, job_id: int) -> CancelOutcome:
+        """Cancel a job: at once if it has not started, by asking its worker if it runs.
+
+        Raises JobBusy when another transaction held the row for five seconds.
+        """
+        give_up = asyncio.get_running_loop().time() + BUSY_SECONDS
+        looked_again = False
+        while True:
+            outcome = str((await self.run("cancel", job_id))[0]["outcome"])
+            if outcome == "NOT_FOUND" and not looked_again:
+                looked_again = True  # it may have moved between the two parts while the statement ran
+                continue
+            if outcome != "LOCKED":
+                return CancelOutcome(outcome)
+            if asyncio.get_running_loop().time() > give_up:
+                raise JobBusy(f"job {job_id} is held by another transaction; try again when that has ended", job_id)
+            await asyncio.sleep(BUSY_LOOK_SECONDS)
+
+    async def retry(self, job_id: int, *, force: bool = False) -> None:
+        """Make a FAILED or CANCELLED job READY again with all its attempts (``force``: a DONE one too, losing its result).
+
+        Raises RetryRefused (its ``conflicting_id`` names the active job that has taken the dedupe key) or JobNotFound.
+        """
+        while True:
+            rows = await self.run("retry", job_id, force)
+            if not rows:
+                await self._refuse_retry(job_id)
+            if rows[0]["retried"]:
+                return
+            holder = await self.run("find_active", [rows[0]["job_type"]], [rows[0]["dedupe_key"]])
+            if holder:
+                other = holder[0]["id"]
+                raise RetryRefused(f"job {job_id} is not retried: job {other} has taken its dedupe key", job_id, other)
+
+    async def _refuse_retry(self, job_id: int) -> None:
+        job = await self.get(job_id)
+        if job is None:
+            raise JobNotFound(f"there is no job {job_id} (deleted, or removed by retention)", job_id)
+        hint = "; force=True runs it again" if job.status.is_finished else ", it will run anyway"
+        raise RetryRefused(f"job {job_id} is not retried: it is {job.status.value}{hint}", job_id)
+
+    async def wait_end(self, job_id: int, timeout: float | None = None) -> End:
+        """Wait until the job has finished and return how. Raises JobNotFound and ResultTimeout."""
+        _ = self._source.checked()
+        if timeout == 0:
+            return await self._look_once(job_id)
+        assert self._waiter is not None  # noqa: S101  # open, so start has made it
+        return await self._waiter.wait(job_id, timeout)
+
+    async def _look_once(self, job_id: int) -> End:
+        rows = await self.run("find_ends", [job_id])
+        if not rows:
+            raise JobNotFound(f"there is no job {job_id} (deleted, or removed by retention)", job_id)
+        end = End(Status(rows[0]["status"]), rows[0]["result"], rows[0]["last_error"])
+        if not end.status.is_finished:
+            raise ResultTimeout(f"job {job_id} has not finished yet; it goes on", job_id)
+        return end
+
+    async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
+        """Run one of pqrun's own statements on the pool, repeated on a deadlock or serialization failure."""
+        for attempt in range(CONFLICT_TRIES):
+            try:
+                with translating():
+                    async with self._source.acquire() as connection:
+                        return await Session(connection, self._statements).run(name, *arguments, timeout=timeout)
+            except ConflictError:
+                if attempt == CONFLICT_TRIES - 1:
+                    raise
+            await pause_after_conflict(attempt)
+        raise AssertionError  # the last try returns or raises
+
+    def session(self, connection: Connection) -> Session:
+        """Return pqrun's statements on a connection of the caller's."""
+        return Session(cast("asyncpg.Connection", connection), self._statements)
+
+    def open_link(self, duty: str, *, kept: bool) -> Link:
+        """Return a way to run statements for one duty of a worker; a kept connection is opened when it is first used.
+
+        ``kept`` is a wish: from a handed-in pool a worker keeps two connections, so other duties borrow.
+        """
+        if self._dsn is None and not kept:
+            return BorrowedLink(self._source, self._statements)
+        return KeptLink(self._source.opener(self._dsn, f"pqrun {duty}"), self._statements)
+
+    def open_direct(self, duty: str, direct: DirectDsn | None) -> DsnOpener | FactoryOpener | None:
+        """Return a way to connections outside of any pool, usable from another thread; None where there is none."""
+        if callable(direct):
+            return FactoryOpener(direct)
+        dsn = self._dsn if direct is None else check_dsn(direct)
+        return None if dsn is None else DsnOpener(dsn, f"pqrun {duty}")
+
+    def open_pooled(self) -> PoolOpener | DsnOpener:
+        """Return a way to connections that are kept for long: our own, or lent by the handed-in pool."""
+        return self._source.opener(self._dsn, "pqrun keeper")
+
+    @property
+    def statements(self) -> Statements:
+        """The SQL of this store's schema."""
+        return self._statements
+
+    async def _resolve(self) -> str:
+        """Return the DSN to connect to; starts the embedded server if that is where it leads."""
+        dsn = self._source.dsn
+        if dsn is None:
+            return ""
+        if not dsn.startswith(EMBEDDED_PREFIX):
+            return dsn
+        if self._server is None:
+            self._server = await start_server_async(dsn.removeprefix(EMBEDDED_PREFIX))
+        return self._server.dsn

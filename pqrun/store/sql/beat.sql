@@ -1,0 +1,9 @@
+-- A sign of life of this worker, and the beats of all. $1 workers.id bigint. Only is_self tells whether the own row still counts:
+-- a worker that was taken for dead must register anew.
+WITH own AS (
+    UPDATE /*$schema*/pqrun.workers SET beat = beat + 1, beat_at = clock_timestamp()
+     WHERE id = $1::bigint AND dead_at IS NULL RETURNING id, beat, worker_id, has_lock
+)
+SELECT id, beat, worker_id, has_lock, true AS is_self FROM own
+UNION ALL
+SELECT w.id, w.beat, w.worker_id, w.has_lock, false FROM /*$schema*/pqrun.workers w WHERE w.id <> $1::bigint AND w.dead_at IS NULL

@@ -1,0 +1,17 @@
+-- READY → RUNNING for one job that was running when a worker died. $1 queues text[] or NULL for all  $2 job types served text[]
+-- $3 workers.id bigint  $4 worker_id text  $5 alive bigint[]: ids not to be claimed. Counts on jobs_active_suspect, which is empty unless workers die.
+WITH picked AS MATERIALIZED (
+    SELECT a.id FROM /*$schema*/pqrun.jobs_active a
+     WHERE a.status = 'READY' AND a.lost > 0 AND a.attempts < a.max_attempts
+       AND ($1::text[] IS NULL OR a.queue = ANY ($1::text[])) AND a.job_type = ANY ($2::text[]) AND a.id <> ALL ($5::bigint[])
+       AND EXISTS (SELECT FROM /*$schema*/pqrun.workers w WHERE w.id = $3::bigint AND w.dead_at IS NULL)
+     ORDER BY a.priority DESC, a.place LIMIT 1 FOR UPDATE SKIP LOCKED
+)
+UPDATE /*$schema*/pqrun.jobs_active a
+   SET status = 'RUNNING', attempts = a.attempts + 1, locked_at = clock_timestamp(), locked_by = $4::text, worker = $3::bigint,
+       claim_id = nextval(/*$literal*/'pqrun.claims_id_seq'), updated_at = clock_timestamp()
+  FROM picked p
+ WHERE a.id = p.id
+RETURNING 0 AS lane, a.place, a.id, a.claim_id, a.queue, a.job_type, a.payload::text AS payload, a.priority, a.attempts, a.max_attempts,
+       a.run_after, a.timeout_seconds, a.locked_at, a.locked_by, a.dedupe_key, a.last_error, a.created_at, a.updated_at, a.lost,
+       a.releases, a.backoff_seconds

@@ -1,0 +1,174 @@
+"""Waiting for ends: one statement asks for all awaited ids of the process, from 10 ms on, backing off to 500 ms.
+
+The ids are also announced to the workers, so that the one which settles a job adds one notification per batch; where LISTEN works, a
+result is seen within some milliseconds of its commit. Without it, or when a notification is lost, polling alone answers within the
+longest interval. Completions that nobody waits for notify nobody.
+"""
+
+import asyncio
+import contextlib
+import time
+from typing import NamedTuple, Protocol
+
+import asyncpg
+from pqrun.errors import JobNotFound, PqrunError, ResultTimeout
+from pqrun.job.state import Status
+from pqrun.store.link import Opener
+
+__all__ = ["End", "Waiter"]
+
+FIRST_POLL_SECONDS = 0.01
+LAST_POLL_SECONDS = 0.5
+POLL_GROWTH = 1.5
+
+ANNOUNCE_AGAIN_SECONDS = 5.0
+"""A worker that started after the first announcement hears the next."""
+
+ANNOUNCED_IDS = 300
+"""Ids per notification: a payload is limited to 8,000 bytes."""
+
+
+class End(NamedTuple):
+    """How a job ended."""
+
+    status: Status
+    result: str | None
+    last_error: str | None
+
+
+class Runs(Protocol):
+    """What the waiter needs of the store: named statements."""
+
+    async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
+        """Run the statement and return its rows."""
+        ...
+
+
+class Waiter:
+    """All waits of one opened store; see the module's docstring."""
+
+    def __init__(self, statements: Runs, opener: Opener | None, channel: str) -> None:
+        self._statements = statements
+        self._opener = opener  # None: polling alone
+        self._channel = channel
+        self._waits: dict[int, set[asyncio.Future[End]]] = {}
+        self._news: set[int] = set()  # ids not yet announced
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._listener: asyncpg.Connection | None = None
+
+    async def wait(self, job_id: int, seconds: float | None) -> End:
+        """Return how the job ended. Raises JobNotFound and ResultTimeout."""
+        future: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+        self._waits.setdefault(job_id, set()).add(future)
+        self._news.add(job_id)
+        self._wake.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="pqrun result waiter")
+        try:
+            async with asyncio.timeout(seconds):
+                return await future
+        except TimeoutError:
+            raise ResultTimeout(f"job {job_id} did not finish within {seconds:g} s; it goes on", job_id) from None
+        finally:
+            self._forget(job_id, future)
+
+    async def close(self) -> None:
+        """Stop; waits under way end with CancelledError."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        for futures in self._waits.values():
+            for future in futures:
+                future.cancel()
+        await self._unlisten()
+
+    def _forget(self, job_id: int, future: asyncio.Future[End]) -> None:
+        futures = self._waits.get(job_id)
+        if futures is not None:
+            futures.discard(future)
+            if not futures:
+                del self._waits[job_id]
+                self._news.discard(job_id)
+
+    async def _run(self) -> None:
+        announced_at = 0.0
+        interval = FIRST_POLL_SECONDS
+        while self._waits:
+            if self._news or time.monotonic() - announced_at > ANNOUNCE_AGAIN_SECONDS:
+                interval = FIRST_POLL_SECONDS if self._news else interval
+                self._news.clear()
+                await self._announce()
+                announced_at = time.monotonic()
+            self._wake.clear()
+            await self._look()
+            if self._news:
+                continue
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), interval)
+            interval = min(interval * POLL_GROWTH, LAST_POLL_SECONDS)
+        await self._unlisten()
+
+    async def _look(self) -> None:
+        asked = list(self._waits)
+        try:
+            rows = await self._statements.run("find_ends", asked, timeout=5.0)
+        except PqrunError:
+            return  # a database that is away may come back within the waits' time
+        found = {row["id"]: row for row in rows}
+        for job_id in asked:
+            row = found.get(job_id)
+            if row is None:
+                self._resolve(
+                    job_id, JobNotFound(f"there is no job {job_id} (deleted, or removed by retention)", job_id)
+                )
+            elif (status := Status(row["status"])).is_finished:
+                self._resolve(job_id, End(status, row["result"], row["last_error"]))
+
+    def _resolve(self, job_id: int, answer: End | JobNotFound) -> None:
+        for future in self._waits.pop(job_id, set()):
+            if not future.done():
+                _set(future, answer)
+
+    async def _announce(self) -> None:
+        if not await self._listen():
+            return
+        ids = list(self._waits)
+        for start in range(0, len(ids), ANNOUNCED_IDS):
+            message = "await:" + ",".join(map(str, ids[start : start + ANNOUNCED_IDS]))
+            with contextlib.suppress(PqrunError):  # polling answers anyway
+                await self._statements.run("await", message, timeout=5.0)
+
+    async def _listen(self) -> bool:
+        if self._opener is None:
+            return False
+        if self._listener is not None and not self._listener.is_closed():
+            return True
+        try:
+            self._listener = await self._opener.open()
+            await self._listener.add_listener(self._channel, self._on_done)
+        except (PqrunError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            await self._unlisten()
+            return False
+        return True
+
+    async def _unlisten(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None and self._opener is not None:
+            await self._opener.dispose(listener, 1.0)
+
+    def _on_done(self, _connection: object, _pid: int, _channel: str, ids: object) -> None:
+        if not self._waits.keys().isdisjoint(_ids(str(ids).split(","))):
+            self._wake.set()
+
+
+def _set(future: asyncio.Future[End], answer: End | JobNotFound) -> None:
+    if isinstance(answer, End):
+        future.set_result(answer)
+    else:
+        future.set_exception(answer)
+
+
+def _ids(texts: list[str]) -> list[int]:
+    return [int(text) for text in texts if text.isdigit()]

@@ -1,0 +1,144 @@
+"""A worker's side of the store: every statement of fetching, settling, renewing and maintaining, on the right connection.
+
+Connections of a worker with a DSN: one that claims, one that settles, one for maintenance while there is any, one of the keeper; the pool
+serves handlers, renewing and results. With a handed-in pool the settling one is kept, and claims and maintenance borrow.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from pqrun.errors import ClaimLost, CompletionRefused
+from pqrun.job.outcome import Done, Failed, Outcome, Retrying
+from pqrun.job.record import Claim, Job
+from pqrun.job.state import Status
+from pqrun.store import maintaining, settling
+from pqrun.store.claiming import ClaimBatch, Claimer, Lane, Promotion, Survey
+from pqrun.store.failure import translating
+from pqrun.store.maintaining import Overdue, Pruned, Reaped
+from pqrun.store.pg import PgJobStore
+from pqrun.store.ports import Connection
+from pqrun.store.settling import Renewal, Settled
+
+__all__ = ["WorkStore"]
+
+
+class WorkStore:
+    """See the module's docstring. ``register`` must be called, by the keeper's news, before anything is claimed."""
+
+    def __init__(
+        self, store: PgJobStore, *, worker_id: str, queues: Sequence[str] | None, types: Sequence[str]
+    ) -> None:
+        self._store = store
+        self._worker_id = worker_id
+        self._queues = None if queues is None else list(queues)
+        self._types = list(types)
+        self._claims = store.open_link("claim", kept=False)
+        self._settles = store.open_link("settle", kept=True)
+        self._maintenance = store.open_link("maintain", kept=False)
+        self._claimer: Claimer | None = None
+
+    def register(self, worker: int) -> None:
+        """Claim for this row of the registry from now on."""
+        self._claimer = Claimer(self._claims, worker=worker, worker_id=self._worker_id)
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether there is a row to claim for."""
+        return self._claimer is not None
+
+    async def close(self, timeout: float) -> None:
+        """Give the kept connections up."""
+        for link in (self._claims, self._settles, self._maintenance):
+            await link.close(timeout)
+
+    @property
+    def _registered(self) -> Claimer:
+        assert self._claimer is not None  # noqa: S101  # the fetcher is started when the keeper has registered
+        return self._claimer
+
+    # Fetching.
+
+    async def claim(
+        self,
+        lanes: Sequence[tuple[Lane, int]],
+        types: Sequence[str],
+        proven: Sequence[str],
+        alive: Sequence[int],
+        *,
+        limit: int,
+        look: int,
+        free: int,
+    ) -> ClaimBatch:
+        """Claim up to ``limit`` jobs; see ``Claimer.claim``."""
+        return await self._registered.claim(lanes, types, proven, alive, limit=limit, look=look, free=free)
+
+    async def claim_suspect(
+        self, queues: Sequence[str] | None, types: Sequence[str], alive: Sequence[int]
+    ) -> Job | None:
+        """Claim one job that was lost before."""
+        return await self._registered.claim_suspect(queues, types, alive)
+
+    async def survey(self, queues: Sequence[str] | None) -> Survey:
+        """List lanes that have jobs."""
+        return await self._registered.survey(queues)
+
+    async def promote(self, after: datetime | None) -> Promotion:
+        """Make due jobs READY."""
+        return await self._registered.promote(after)
+
+    # Settling.
+
+    async def settle(self, outcomes: list[Outcome], awaited: list[int]) -> list[Settled]:
+        """Write outcomes; return those that held."""
+        return await settling.settle(self._settles, outcomes, awaited=awaited)
+
+    async def find_claim(self, claim: Claim) -> Status | None:
+        """Return the state that this claim finished its job with, if it did."""
+        return await settling.find_claim(self._settles, claim)
+
+    async def complete(self, claim: Claim, result: str | None, connection: Connection | None) -> None:
+        """Write DONE within the caller's transaction, or at once without a connection."""
+        outcome = Done(claim, 0, result)
+        if connection is None:
+            settled = await settling.settle(self._store, [outcome], awaited=[claim.job_id])
+        else:
+            with translating():
+                settled = await settling.settle(self._store.session(connection), [outcome], awaited=[claim.job_id])
+        if not settled:
+            raise ClaimLost(f"job {claim.job_id} is no longer this worker's: roll the transaction back", claim.job_id)
+        if settled[0].status is not Status.DONE:
+            raise CompletionRefused(f"job {claim.job_id} was asked to cancel: roll the transaction back", claim.job_id)
+
+    async def renew(self, claims: Sequence[Claim]) -> Renewal:
+        """Ask which claims hold."""
+        return await settling.renew(self._store, claims)
+
+    # Maintaining.
+
+    async def reap_lost(self) -> list[Reaped]:
+        """Take back a piece of dead workers' jobs."""
+        return await maintaining.reap_lost(self._maintenance)
+
+    async def reap_orphans(self, *, stale_seconds: float, margin_seconds: float) -> list[Reaped]:
+        """Take back a piece of nobody's jobs."""
+        return await maintaining.reap_orphans(
+            self._maintenance, stale_seconds=stale_seconds, margin_seconds=margin_seconds
+        )
+
+    async def reap_overdue(
+        self, *, margin_seconds: float, decide: Callable[[Overdue], Retrying | Failed]
+    ) -> list[Reaped]:
+        """Time out a piece of jobs that their worker does not."""
+        return await maintaining.reap_overdue(self._maintenance, margin_seconds=margin_seconds, decide=decide)
+
+    async def forget_workers(self) -> list[int]:
+        """Remove dead workers' rows."""
+        return await maintaining.forget_workers(self._maintenance)
+
+    async def find_unserved(self) -> list[tuple[str, str]]:
+        """Return (queue, job_type) pairs that wait and are not served here."""
+        return await maintaining.find_unserved(self._maintenance, self._queues, self._types)
+
+    async def prune(self, *, age_seconds: float) -> Pruned:
+        """Delete a piece of history."""
+        return await maintaining.prune(self._maintenance, age_seconds=age_seconds)

@@ -1,0 +1,169 @@
+"""``Task``: a declared function as its callers see it, with its parameters, payload, result and state in its type.
+
+``Task[P, M, R, S]``: P, what ``defer`` takes field by field; M, the payload model, an instance of which ``defer`` takes too (Never
+where the function's own parameters are the payload: P says all there); R, the result; S, the ``state`` of the handler's context.
+"""
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Concatenate, Generic, Never, ParamSpec, Protocol, TypeVar, cast, overload
+
+from typing_extensions import TypeVar as TypeVarWithDefault
+from typing_extensions import Unpack
+
+from pqrun.declaration import CallOptions, Declared, Placement, ResultValue
+from pqrun.errors import ArgumentsError
+from pqrun.handle import Call, JobHandle
+from pqrun.run.context import JobContext
+from pqrun.run.handler import Handler
+from pqrun.run.threads import run_in_thread
+from pqrun.store import PgJobStore
+
+__all__ = ["DeclarePayload", "DeclareTask", "Task"]
+
+P = ParamSpec("P")
+M = TypeVar("M")
+R = TypeVar("R", bound=ResultValue)
+S = TypeVarWithDefault("S", default=Any)
+
+JOB_IDS = range(-(2**63), 2**63)
+"""What a bigint holds."""
+
+
+class Task(Generic[P, M, R, S]):
+    """A function that can be deferred; made by ``@jobs.task``, never by hand.
+
+    ``defer`` writes a job and returns its handle, ``call`` makes a value for ``jobs.defer_many``, ``options`` returns the same task
+    with other options, and calling the task runs the function itself, as unit tests do.
+    """
+
+    def __init__(
+        self,
+        declared: Declared,
+        opened_store: Callable[[], PgJobStore],
+        placement: Placement | None = None,
+    ) -> None:
+        # Name, docstring and signature of the function, for help(), debuggers and tools that read ``__wrapped__``.
+        functools.update_wrapper(cast(Callable[..., object], self), declared.function)
+        self._declared = declared
+        self._opened_store = opened_store
+        self._placement = placement or declared.placement
+
+    @property
+    def name(self) -> str:
+        """The job_type of its jobs."""
+        return self._declared.name
+
+    @property
+    def where(self) -> str:
+        """The function with its file and line, for messages."""
+        return self._declared.where
+
+    @property
+    def handler(self) -> Handler:
+        """What a worker needs to run its jobs."""
+        return handler_of(self._declared)
+
+    @overload
+    async def defer(self, payload: M, /) -> JobHandle[R]: ...
+    @overload
+    async def defer(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
+    async def defer(self, /, *args: object, **kwargs: object) -> JobHandle[R]:
+        """Validate the payload, write one job and return its handle.
+
+        ``handle.created`` is False when the dedupe key found an active job, whose id is returned then. Raises DeferError
+        (PayloadError, OptionError, DedupeKeyError, ArgumentsError, also a TypeError) before anything is written, NotOpenError
+        when the app is not open, and StoreError when the database refuses.
+        """
+        call = self._call(args, kwargs)
+        (enqueued,) = await self._opened_store().enqueue_jobs([call.job], connection=call.connection)
+        return JobHandle(enqueued.id, created=enqueued.created, decode=call.decode, opened_store=self._opened_store)
+
+    @overload
+    def call(self, payload: M, /) -> Call[R]: ...
+    @overload
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]: ...
+    def call(self, /, *args: object, **kwargs: object) -> Call[R]:
+        """Validate the payload and return the job as a value, for ``jobs.defer_many``; raises what ``defer`` raises first."""
+        return self._call(args, kwargs)
+
+    @overload
+    async def __call__(self, ctx: JobContext[S], payload: M, /) -> R: ...
+    @overload
+    async def __call__(self, ctx: JobContext[S], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    async def __call__(self, ctx: JobContext[S], /, *args: object, **kwargs: object) -> R:
+        """Run the function itself and return its result; a plain function runs in a thread. Nothing is stored or encoded."""
+        declared = self._declared
+        if declared.model is not None and not declared.is_whole_payload(args, kwargs):
+            args, kwargs = declared.signature.arguments(declared.signature.codec.build(args, kwargs))
+        if declared.is_async:
+            return await cast(Callable[..., Awaitable[R]], declared.function)(ctx, *args, **kwargs)
+        return cast(R, await run_in_thread(declared.function, ctx, *args, **kwargs))
+
+    def options(self, **options: Unpack[CallOptions]) -> "Task[P, M, R, S]":
+        """Return this task with other options for what is deferred through it; calls add up, the last one wins.
+
+        Takes ``queue``, ``priority``, ``max_attempts``, ``timeout`` and ``backoff`` as ``@jobs.task`` does, and ``run_after``,
+        ``dedupe_key`` (the finished key; None: no key) and ``connection`` (write in its open transaction). Raises OptionError,
+        naming the option.
+        """
+        return Task(self._declared, self._opened_store, self._placement.overlaid(**options))
+
+    def handle(self, job_id: int) -> JobHandle[R]:
+        """Return the handle of a job of this task from its id; the database is asked when the handle is used."""
+        return JobHandle(_checked_id(job_id), created=False, decode=self._decode, opened_store=self._opened_store)
+
+    @property
+    def _decode(self) -> Callable[[str | None], R]:
+        return cast(Callable[[str | None], R], self._declared.result.load)
+
+    def _call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call[R]:
+        payload = self._declared.build(args, kwargs)
+        return Call(self._declared.new_job(payload, self._placement), self._decode, self._placement.connection)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r}: {self.where}>"
+
+
+class DeclarePayload(Protocol[P, M, S]):
+    """What ``@jobs.task(payload=Model, ...)`` is: it takes an async or a plain function of (ctx, payload)."""
+
+    @overload
+    def __call__(self, function: Callable[[JobContext[S], M], Awaitable[R]], /) -> Task[P, M, R, S]: ...
+    @overload
+    def __call__(self, function: Callable[[JobContext[S], M], R], /) -> Task[P, M, R, S]: ...
+
+
+class DeclareTask(Protocol[S]):
+    """What ``@jobs.task(...)`` without ``payload=`` is: the parameters after ctx are the payload."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[JobContext[S], P], Awaitable[R]], /) -> Task[P, Never, R, S]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[JobContext[S], P], R], /) -> Task[P, Never, R, S]: ...
+
+
+def handler_of(declared: Declared) -> Handler:
+    """Tie decoding, the function and encoding together."""
+    signature, function = declared.signature, declared.function
+
+    def run(ctx: JobContext[Any], payload: object) -> object:
+        args, kwargs = signature.arguments(payload)
+        return function(ctx, *args, **kwargs)
+
+    return Handler(
+        job_type=declared.name,
+        decode=signature.codec.load,
+        call=run,
+        encode=declared.result.dump,
+        is_async=declared.is_async,
+        queue=declared.placement.options.queue,
+        backoff=declared.backoff,
+    )
+
+
+def _checked_id(job_id: object) -> int:
+    if isinstance(job_id, int) and not isinstance(job_id, bool) and job_id in JOB_IDS:
+        return job_id
+    came = "one that no bigint holds" if isinstance(job_id, int) else type(job_id).__name__
+    raise ArgumentsError(f"handle() takes the id of a job, an int; got {came}")

@@ -1,0 +1,299 @@
+"""Worker: wires the duties of ``run`` together, starts them, and stops them in order. It never touches a job.
+
+Stopping: no more claims; what has not started goes back; running handlers have ``shutdown_grace`` to end; the rest are cancelled and given
+back; everything is written; the registry is left. All of it is bounded by ``shutdown_timeout``, with the database up or not.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+from typing import Any, Literal, cast
+
+from typing_extensions import TypedDict, Unpack
+
+from pqrun.config import WorkerOverrides, WorkerSettings, resolve_worker_settings
+from pqrun.crew import Crew
+from pqrun.errors import ConfigurationError, OptionError
+from pqrun.job.options import check_queue
+from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
+from pqrun.job.storable import check_text
+from pqrun.run.events import Events
+from pqrun.run.handler import Handler
+from pqrun.run.journal import Journal
+from pqrun.run.lowlevel import LowLevelHandler, wrap
+from pqrun.store import PgJobStore
+from pqrun.store.ports import Connection
+
+__all__ = ["Worker", "WorkerOptions"]
+
+WORKER_ID_MAX = 200
+
+RETENTION_DEFAULT = timedelta(days=7)
+"""Finished jobs are kept for so long."""
+
+
+class WorkerOptions(TypedDict, total=False):
+    """The options of a worker, the same for ``Worker(...)`` and ``jobs.worker(...)``; WORKER_* variables override those they name."""
+
+    concurrency: int
+    """Handlers that run at once (1)."""
+    enabled: bool
+    """False: ``run`` returns, ``lifespan`` only opens the store (True)."""
+    enable_reaper: bool
+    """False: nothing here recovers jobs of dead workers (True)."""
+    backoff: BackoffPolicy
+    """Delays between attempts, for tasks without their own (1 min, 5 min, 30 min, 2 h, 6 h)."""
+    idle_policy: IdlePollPolicy
+    """Sleep between looks at an empty queue (1 s, 2 s, 5 s, 10 s); a notification ends it."""
+    loop_error_policy: LoopErrorPolicy
+    """Sleep after an error of a loop, never below a floor that grows to 5 s (0)."""
+    reap_stale_every_seconds: float | timedelta
+    """Between two full sweeps (60 s); dead workers are looked for every second."""
+    default_stale_after: float | timedelta
+    """Age at which a RUNNING row without timeout that belongs to no registered worker is taken back (20 min)."""
+    shutdown_grace: float | timedelta
+    """How long running handlers may go on after ``stop`` (10 s)."""
+    shutdown_timeout: float | timedelta
+    """How long the whole stop may take (30 s)."""
+    worker_id: str
+    """A readable name, shown in ``locked_by``; need not be unique (host and process id)."""
+    queues: Collection[str]
+    """Queues to serve (of an app: "default" and those of its tasks; low-level: all)."""
+    retention: timedelta | None
+    """Age at which finished jobs are deleted; None keeps them (7 days)."""
+    ack: Literal["batch", "sync"]
+    """"sync": a slot starts its next job only when the last one's end is written; a crash then repeats no finished work ("batch")."""
+    direct_dsn: str | Callable[[], Awaitable[Connection]]
+    """A direct connection beside a handed-in pool or a pooler, for liveness and notifications."""
+    environ: Mapping[str, str]
+    """Where WORKER_* variables are read from (the process environment)."""
+
+
+class Worker:
+    """Claims jobs, runs their handlers, and records what became of them.
+
+    ``Worker(store=store, handlers={"send_email": handler}, concurrency=10)``, or ``jobs.worker(...)`` for the tasks of an app. A handler
+    is ``async def handler(ctx: JobContext) -> dict | None`` (or a plain function, which runs in a thread). Run it by ``await
+    worker.run()``, stopped by ``worker.stop()``, or inside a web application by ``lifespan=worker.lifespan``. ``events`` is the stream of
+    what happens. Raises OptionError and ConfigurationError for what cannot work.
+    """
+
+    def __init__(
+        self, *, store: PgJobStore, handlers: Mapping[str, LowLevelHandler], **options: Unpack[WorkerOptions]
+    ) -> None:
+        wrapped = {name: wrap(name, function) for name, function in handlers.items()}
+        self._configure(store, lambda: wrapped, None, _queues(options), options)
+
+    @classmethod
+    def for_tasks(
+        cls,
+        *,
+        store: PgJobStore,
+        handlers: Mapping[str, Handler],
+        resources: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+        **options: Unpack[WorkerOptions],
+    ) -> "Worker":
+        """Make a worker for an app's tasks; ``jobs.worker`` calls it."""
+        worker = cls.__new__(cls)
+        worker._configure(store, lambda: dict(handlers), resources, _queues(options), options)
+        worker._queues_of_tasks = "queues" not in options
+        return worker
+
+    def _configure(
+        self,
+        store: PgJobStore,
+        handlers: Callable[[], Mapping[str, Handler]],
+        resources: Callable[[], AbstractAsyncContextManager[Any]] | None,
+        queues: list[str] | None,
+        options: WorkerOptions,
+    ) -> None:
+        _refuse_unknown(options)
+        self._store = store
+        self._handlers = handlers
+        self._resources = resources
+        self._queues = queues
+        self._queues_of_tasks = False
+        self._options = options
+        self.worker_id = _worker_id(options.get("worker_id"))
+        self.events = Events()
+        self.events.subscribe(Journal())
+        self._settings = _settings(options)
+        self._stops = 0  # calls of stop; the second hastens
+        self._stop_changed: asyncio.Event | None = None  # of the running loop
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_running = False
+
+    @property
+    def settings(self) -> WorkerSettings:
+        """The options in force, after command line, environment and constructor."""
+        return self._settings
+
+    def override(self, flags: WorkerOverrides) -> None:
+        """Let command line flags win over environment and constructor; before ``run``."""
+        self._settings = _settings(self._options, flags)
+
+    async def run(self) -> None:
+        """Work until ``stop`` is called; opens the store if nobody has. Returns at once with ``enabled=False``.
+
+        Raises DatabaseUnavailableError and SchemaError at the start; later a database that is away is waited for.
+        """
+        await self._run(asyncio.Event())
+
+    def stop(self) -> None:
+        """Stop working, from any thread or a signal handler; ``run`` returns when all is written. A second call cuts the grace short."""
+        self._stops += 1
+        loop, changed = self._loop, self._stop_changed
+        if loop is not None and changed is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
+                loop.call_soon_threadsafe(changed.set)
+
+    def lifespan(self, asgi_app: object = None) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the frameworks' protocol
+        """Work while a web application runs: ``FastAPI(lifespan=worker.lifespan)``, Starlette the same, ``Litestar(lifespan=[…])``."""
+        return self._lifespan()
+
+    @asynccontextmanager
+    async def _lifespan(self) -> AsyncIterator[None]:
+        async with self._opened_store():
+            if not self._settings.enabled:
+                yield
+                return
+            started = asyncio.Event()
+            task = asyncio.create_task(self._run(started), name="pqrun worker")
+            waiting = asyncio.create_task(started.wait())
+            try:
+                await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+                if task.done():
+                    await task  # it failed at its start: say why
+                yield
+            finally:
+                waiting.cancel()
+                self.stop()
+                await task
+
+    async def _run(self, started: asyncio.Event) -> None:
+        if not self._settings.enabled:
+            return
+        if self._is_running:
+            raise ConfigurationError("this worker runs already; make a second one for a second run at the same time")
+        self._is_running = True
+        self._loop = asyncio.get_running_loop()
+        self._stop_changed = asyncio.Event()
+        try:
+            async with self._opened_store(), self._opened_resources() as state:
+                await self._store.check_schema()
+                await self._work(state, started)
+        finally:
+            self._is_running = False
+            self._loop = self._stop_changed = None
+            self._stops = 0
+
+    async def _work(self, state: object, started: asyncio.Event) -> None:
+        handlers = dict(self._handlers())
+        queues = self._queues
+        if self._queues_of_tasks:
+            queues = sorted({"default"} | {h.queue for h in handlers.values() if h.queue is not None})
+        crew = Crew(
+            self._store,
+            handlers=handlers,
+            queues=queues,
+            worker_id=self.worker_id,
+            state=state,
+            settings=self._settings,
+            backoff=self._options.get("backoff") or BackoffPolicy(),
+            idle_policy=self._options.get("idle_policy") or IdlePollPolicy(),
+            policy=self._options.get("loop_error_policy") or LoopErrorPolicy(),
+            retention=self._options.get("retention", RETENTION_DEFAULT),
+            is_ack_sync=self._options.get("ack") == "sync",
+            direct=self._options.get("direct_dsn"),
+            events=self.events,
+        )
+        try:
+            await self._until(1, crew.start())
+            started.set()
+            await self._until(1, None)
+        except asyncio.CancelledError:
+            self._stops += 2  # whoever cancels us does not want to wait for the grace
+            await crew.stop(self._hastened())
+            raise
+        await crew.stop(self._hastened())
+
+    async def _until(self, stops: int, other: "Awaitable[None] | None") -> None:
+        """Wait for ``other``, or until ``stop`` was called so often."""
+        task = None if other is None else asyncio.ensure_future(other)
+        try:
+            while self._stops < stops and not (task is not None and task.done()):
+                assert self._stop_changed is not None  # noqa: S101  # set for as long as this runs
+                self._stop_changed.clear()
+                changed = asyncio.ensure_future(self._stop_changed.wait())
+                await asyncio.wait({changed} if task is None else {changed, task}, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+        finally:
+            if task is not None and not task.done():
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        if task is not None and task.done() and not task.cancelled():
+            task.result()
+
+    def _hastened(self) -> "Callable[[], Awaitable[None]]":
+        return lambda: self._until(2, None)
+
+    @asynccontextmanager
+    async def _opened_store(self) -> AsyncIterator[None]:
+        if self._store.is_open:
+            yield
+            return
+        await self._store.start()
+        try:
+            yield
+        finally:
+            await self._store.close()
+
+    @asynccontextmanager
+    async def _opened_resources(self) -> AsyncIterator[object]:
+        if self._resources is None:
+            yield None
+            return
+        async with self._resources() as state:
+            yield state
+
+
+def _settings(options: WorkerOptions, flags: WorkerOverrides | None = None) -> WorkerSettings:
+    given = {name: options.get(name) for name in WorkerOverrides.__struct_fields__}
+    environ = options.get("environ")
+    return resolve_worker_settings(
+        environ=os.environ if environ is None else environ,
+        given=WorkerOverrides(**cast("dict[str, Any]", given)),
+        flags=flags or WorkerOverrides(),
+    )
+
+
+def _refuse_unknown(options: WorkerOptions) -> None:
+    for name, value in options.items():
+        if name not in WorkerOptions.__annotations__:
+            raise TypeError(f"unknown option of a worker: {name}")
+        if name == "ack" and value not in ("batch", "sync"):
+            raise OptionError(f'ack must be "batch" or "sync", got {value!r}')
+        if name == "retention" and not (value is None or (isinstance(value, timedelta) and value >= timedelta(0))):
+            raise OptionError(f"retention must be a timedelta of 0 or more, or None, got {value!r}")
+
+
+def _queues(options: WorkerOptions) -> list[str] | None:
+    queues = options.get("queues")
+    if queues is None:
+        return None
+    if isinstance(queues, str) or not queues:
+        raise OptionError(f"queues must be a list of one or more names, got {queues!r}")
+    return sorted({check_queue(queue) for queue in queues})
+
+
+def _worker_id(given: str | None) -> str:
+    if given is None:
+        return f"{socket.gethostname()}:{os.getpid()}"
+    if not 1 <= len(given) <= WORKER_ID_MAX:
+        raise OptionError(f"worker_id must be a text of 1 to {WORKER_ID_MAX} characters, got {len(given)}")
+    return check_text(given, "worker_id")

@@ -1,0 +1,4 @@
+from .connection import Connection
+
+class ConnectionResource:
+    def __init__(self, connection: Connection) -> None: ...

@@ -1,0 +1,19 @@
+from types import TracebackType
+from typing import Literal, TypeAlias
+
+from .connection import Connection
+from .connresource import ConnectionResource
+
+_Isolation: TypeAlias = Literal["serializable", "repeatable_read", "read_uncommitted", "read_committed"]
+
+class Transaction(ConnectionResource):
+    def __init__(
+        self, connection: Connection, isolation: _Isolation | None, readonly: bool, deferrable: bool
+    ) -> None: ...
+    async def __aenter__(self) -> None: ...
+    async def __aexit__(
+        self, extype: type[BaseException] | None, ex: BaseException | None, tb: TracebackType | None
+    ) -> None: ...
+    async def start(self) -> None: ...
+    async def commit(self) -> None: ...
+    async def rollback(self) -> None: ...

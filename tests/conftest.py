@@ -1,0 +1,60 @@
+"""Databases for all tests: one server and one template per session, a clone per test; nothing may be left behind."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import asyncpg
+import pytest
+
+from pqrun.store import PgJobStore
+from tests.support.database import Databases, connected, run
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture(scope="session")
+def databases() -> Iterator[Databases]:
+    """The server of this test session."""
+    found = Databases()
+    run(found.make_template())
+    yield found
+    run(found.close())
+
+
+@pytest.fixture
+async def dsn(databases: Databases) -> AsyncIterator[str]:
+    """A migrated database of this test's own; connections that it leaves open fail it."""
+    dsn = await databases.clone()
+    yield dsn
+    left: list[str] = []
+
+    async def is_left_alone() -> bool:
+        left[:] = await databases.connections(dsn)
+        return not left
+
+    try:
+        await wait_until(is_left_alone, seconds=5)
+    except TimeoutError:
+        pytest.fail(f"connections were left open: {left}")
+    finally:
+        await databases.drop(dsn)
+
+
+@pytest.fixture
+async def empty_dsn(databases: Databases) -> AsyncIterator[str]:
+    """A database without any schema of ours."""
+    dsn = await databases.clone(migrated=False)
+    yield dsn
+    await databases.drop(dsn)
+
+
+@pytest.fixture
+async def store(dsn: str) -> AsyncIterator[PgJobStore]:
+    """An open store on a database of this test's own."""
+    async with PgJobStore(dsn) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def connection(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    """A plain connection to the test's database."""
+    async with connected(dsn) as opened:
+        yield opened

@@ -1,0 +1,111 @@
+"""Whatever a handler raises can be recorded."""
+
+import threading
+from typing import NoReturn
+
+import pytest
+
+from pqrun.job.storable import error_text, unstorable_reason
+
+
+def text_of(exc: BaseException, limit: int = 20_000) -> str:
+    try:
+        raise exc
+    except BaseException as caught:  # noqa: BLE001  # SystemExit too
+        return error_text(caught, limit=limit)
+
+
+class Hostile(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class HostileNotes(Exception):
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]  # hostile on purpose
+        raise RuntimeError("no notes")
+
+
+class TwoArguments(Exception):
+    def __init__(self, code: int, lock: object) -> None:
+        super().__init__(code, lock)
+
+
+def test_type_message_and_place_are_told() -> None:
+    text = text_of(ValueError("boom"))
+    assert text.endswith("ValueError: boom")
+    assert "test_error_text.py" in text
+
+
+def test_what_cannot_be_stored_is_escaped() -> None:
+    text = text_of(ValueError("bad \x00 byte \ud83d end"))
+    assert text.endswith("ValueError: bad \\x00 byte \\ud83d end")
+    assert unstorable_reason(text) is None
+
+
+def test_members_of_a_group_are_told() -> None:
+    text = text_of(ExceptionGroup("batch", [ValueError("a"), KeyError("b")]))
+    assert "ValueError: a" in text
+    assert "KeyError: 'b'" in text
+
+
+def test_the_cause_and_the_notes_are_told() -> None:
+    error = TypeError("outer")
+    error.__cause__ = ValueError("inner")
+    for depth in range(3):
+        error.add_note(f"note {depth}")
+    text = text_of(error)
+    assert "ValueError: inner" in text
+    assert "note 0\nnote 1\nnote 2" in text
+
+
+def test_a_chain_that_bites_its_tail_ends() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    text = text_of(first)
+    assert text.count("ValueError: first") == 1
+
+
+@pytest.mark.parametrize("exc", [Hostile(), HostileNotes("x"), TwoArguments(1, threading.Lock()), SystemExit(1)])
+def test_an_awkward_exception_still_gives_its_type(exc: BaseException) -> None:
+    assert type(exc).__name__ in text_of(exc)
+
+
+def test_endless_recursion_is_told_in_short() -> None:
+    def recurse() -> NoReturn:
+        recurse()
+
+    try:
+        recurse()
+    except RecursionError as exc:
+        text = error_text(exc)
+    assert "RecursionError: maximum recursion depth exceeded" in text
+    assert len(text) < 5_000
+
+
+def test_a_long_chain_is_told_without_running_out_of_stack() -> None:
+    error = ValueError("last")
+    for number in range(3_000):
+        following = ValueError(str(number))
+        following.__cause__ = error
+        error = following
+    text = error_text(error)
+    assert len(text) <= 20_000
+    assert text.endswith("ValueError: 2999")
+
+
+@pytest.mark.parametrize("limit", [400, 1_000, 20_000])
+def test_a_long_message_keeps_its_type_and_its_end(limit: int) -> None:
+    text = text_of(ValueError("begin " + "x" * 1_000_000 + " end"), limit)
+    assert len(text) <= limit
+    assert text.startswith("Traceback (most recent call last)")
+    assert "ValueError: begin" in text
+    assert text.endswith(" end")
+    assert "characters left out" in text
+
+
+def test_a_long_message_of_escapes_stays_bounded() -> None:
+    assert len(text_of(ValueError("\x00" * 100_000))) <= 20_000

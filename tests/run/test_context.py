@@ -1,0 +1,140 @@
+"""What a handler is told about its job, and when it may complete it."""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+
+import pytest
+
+from pqrun.errors import CompletionRefused, ResultError
+from pqrun.job.record import Job
+from pqrun.job.state import Status
+from pqrun.run.context import CancelReason, JobContext
+from pqrun.store import PgJobStore
+from pqrun.store.ports import Connection
+
+
+class Recorder:
+    """Stands for the claim: takes down what was completed, or refuses."""
+
+    def __init__(self) -> None:
+        self.completed: list[tuple[str | None, Connection | None]] = []
+        self.failure: Exception | None = None
+
+    async def complete_claim(self, result: str | None, connection: Connection | None) -> None:
+        await asyncio.sleep(0)
+        if self.failure is not None:
+            raise self.failure
+        self.completed.append((result, connection))
+
+
+def encode(result: object) -> str | None:
+    if isinstance(result, int):
+        raise ResultError("an int is no object")
+    return None if result is None else f"{{{result}}}"
+
+
+def make_context(recorder: Recorder, job_type: str = "greet") -> JobContext[str]:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    job = Job(
+        id=7,
+        queue="default",
+        job_type=job_type,
+        payload_json="{}",
+        status=Status.RUNNING,
+        priority=0,
+        attempts=2,
+        max_attempts=5,
+        run_after=now,
+        created_at=now,
+        updated_at=now,
+    )
+    store = PgJobStore("postgresql://localhost/never_opened")
+    return JobContext(
+        job=job, store=store, worker_id="w", state="state", encode=encode, complete_claim=recorder.complete_claim
+    )
+
+
+async def test_complete_hands_on_the_encoded_result() -> None:
+    recorder = Recorder()
+    ctx = make_context(recorder)
+    await ctx.complete("x")
+    assert recorder.completed == [("{x}", None)]
+    assert ctx._completion
+
+
+async def test_a_second_complete_is_refused_even_when_both_come_at_once() -> None:
+    recorder = Recorder()
+    ctx = make_context(recorder)
+    outcomes = await asyncio.gather(ctx.complete(), ctx.complete(), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [type(None), CompletionRefused]
+    with pytest.raises(CompletionRefused, match="already completed"):
+        await ctx.complete()
+    assert len(recorder.completed) == 1
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "timeout", "claim_lost"])
+async def test_complete_after_a_request_to_stop_is_refused(reason: CancelReason) -> None:
+    recorder = Recorder()
+    ctx = make_context(recorder)
+    ctx._request_stop(reason)
+    with pytest.raises(CompletionRefused, match=reason) as caught:
+        await ctx.complete()
+    assert caught.value.job_id == 7
+    assert recorder.completed == []
+
+
+async def test_a_handler_may_still_complete_while_its_worker_shuts_down() -> None:
+    recorder = Recorder()
+    ctx = make_context(recorder)
+    ctx._request_stop("shutdown")
+    await ctx.complete()
+    assert recorder.completed == [(None, None)]
+
+
+async def test_a_completion_that_failed_does_not_count() -> None:
+    recorder = Recorder()
+    ctx = make_context(recorder)
+    with pytest.raises(ResultError):
+        await ctx.complete(5)
+    recorder.failure = OSError("the connection broke")
+    with pytest.raises(OSError, match="broke"):
+        await ctx.complete()
+    assert not ctx._completion
+    recorder.failure = None
+    await ctx.complete()
+    assert recorder.completed == [(None, None)]
+
+
+def test_the_first_reason_to_stop_stays() -> None:
+    ctx = make_context(Recorder())
+    assert (ctx.cancelled, ctx.cancel_reason) == (False, None)
+    ctx._request_stop("shutdown")
+    ctx._request_stop("timeout")
+    assert (ctx.cancelled, ctx.cancel_reason) == (True, "shutdown")
+
+
+def test_each_record_of_the_logger_names_the_job(caplog: pytest.LogCaptureFixture) -> None:
+    ctx = make_context(Recorder())
+    with caplog.at_level(logging.INFO, logger="pqrun.job"):
+        ctx.logger.info("sent %d mails", 3, extra={"mine": "x"})
+    (record,) = caplog.records
+    assert record.getMessage() == "[greet id=7 attempt=2] sent 3 mails"
+    names = ("job_id", "job_type", "attempt", "mine", "funcName")
+    assert [getattr(record, name) for name in names] == [
+        7,
+        "greet",
+        2,
+        "x",
+        "test_each_record_of_the_logger_names_the_job",
+    ]
+
+
+def test_a_name_can_forge_no_second_record_and_no_conversion(caplog: pytest.LogCaptureFixture) -> None:
+    ctx = make_context(Recorder(), job_type="100%s\nCRITICAL forged")
+    with caplog.at_level(logging.INFO, logger="pqrun.job"):
+        ctx.logger.info("one %s", "argument")
+        ctx.logger.info("no argument")
+    messages = [record.getMessage() for record in caplog.records]
+    prefix = "[100\\x25s\\nCRITICAL forged id=7 attempt=2]"
+    assert messages == [f"{prefix} one argument", f"{prefix} no argument"]

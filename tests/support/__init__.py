@@ -1,0 +1,1 @@
+"""What several floors of tests share: databases, rows in any state, waiting for conditions."""

@@ -1,0 +1,475 @@
+"""More than the contract asks: what else users write must type-check, and what else must not.
+
+A line that ends in `# E` must be reported by both checkers; no other line may be reported.
+The file is checked, never run.
+"""
+
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Generic, Literal, TypeVar, assert_type
+from typing import TypedDict as StandardTypedDict
+
+import msgspec
+from pydantic import BaseModel, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+import asyncpg
+from pqrun import (
+    App,
+    BackoffPolicy,
+    Call,
+    CancelOutcome,
+    Connection,
+    Job,
+    JobContext,
+    JobHandle,
+    PgJobStore,
+    Status,
+    Task,
+    Worker,
+)
+from tests.typing import other_module
+from tests.typing.other_module import Kept, keep
+
+jobs = App()
+
+
+class User(BaseModel):
+    user_id: int
+
+
+class UserWithNote(User):
+    note: str = ""
+
+
+class Sent(BaseModel):
+    message_id: str
+
+
+class Aliased(BaseModel):
+    user_id: int = Field(alias="userId")
+
+
+T = TypeVar("T")
+
+
+class Box(BaseModel, Generic[T]):
+    item: T
+
+
+@pydantic_dataclass
+class Checked:
+    x: int
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+    y: str = ""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    a: int
+    b: list[int] = []
+
+
+class Counted(StandardTypedDict):
+    a: int
+
+
+# payload models and results of every kind
+
+
+@jobs.task(payload=UserWithNote)
+async def optional_result(ctx: JobContext, payload: UserWithNote) -> Sent | None:
+    return None
+
+
+@jobs.task(payload=UserWithNote)
+async def takes_a_base(ctx: JobContext, payload: User) -> Sent:
+    return Sent(message_id="m")
+
+
+@jobs.task(payload=User)  # E
+async def takes_a_derived(ctx: JobContext, payload: UserWithNote) -> Sent:
+    return Sent(message_id="m")
+
+
+@jobs.task(payload=Box[int])
+async def boxed(ctx: JobContext, payload: Box[int]) -> Box[str]:
+    return Box[str](item="x")
+
+
+@jobs.task(payload=Box[int])  # E
+async def wrong_box(ctx: JobContext, payload: Box[str]) -> None: ...
+
+
+@jobs.task(payload=Checked)
+async def checked(ctx: JobContext, payload: Checked) -> Checked:
+    return payload
+
+
+@jobs.task(payload=Point)
+async def point(ctx: JobContext, payload: Point) -> Point:
+    return payload
+
+
+@jobs.task(payload=Row)
+async def row(ctx: JobContext, payload: Row) -> Row:
+    return payload
+
+
+@jobs.task(payload=Counted)
+async def counted(ctx: JobContext, payload: Counted) -> Counted:
+    return payload
+
+
+@jobs.task(payload=Aliased)
+async def aliased(ctx: JobContext, payload: Aliased) -> Mapping[str, int]:
+    return {}
+
+
+# the function's own parameters
+
+
+@jobs.task()
+async def empty_parentheses(ctx: JobContext, a: int) -> dict[str, Any]:
+    return {}
+
+
+@jobs.task
+def plain_function(ctx: JobContext, a: int, *, flag: bool = False) -> Sent:
+    return Sent(message_id="m")
+
+
+@jobs.task(queue="q")
+def plain_with_options(ctx: JobContext, a: int, when: datetime | None = None) -> None: ...
+
+
+@jobs.task
+async def without_payload(ctx: JobContext) -> None: ...
+
+
+@jobs.task(backoff=BackoffPolicy(), name="x", priority=-3, timeout=0.5)
+async def with_all_options(ctx: JobContext, items: list[uuid.UUID]) -> None: ...
+
+
+@jobs.task
+async def two_models(ctx: JobContext, user: User, point: Point) -> None: ...
+
+
+@jobs.task
+async def model_or_none(ctx: JobContext, user: User | None = None) -> None: ...
+
+
+def logged(
+    function: Callable[[JobContext, User], Awaitable[Sent]],
+) -> Callable[[JobContext, User], Awaitable[Sent]]:
+    return function
+
+
+@jobs.task(payload=User)
+@logged
+async def decorated(ctx: JobContext, payload: User) -> Sent:
+    return Sent(message_id="m")
+
+
+# dedupe keys
+
+
+@jobs.task(payload=User, dedupe_key=lambda payload: payload.nope)  # E
+async def key_of_no_field(ctx: JobContext, payload: User) -> None: ...
+
+
+@jobs.task(payload=User, dedupe_key=lambda payload: payload.user_id)  # E
+async def key_that_is_no_text(ctx: JobContext, payload: User) -> None: ...
+
+
+@jobs.task(payload=Row, dedupe_key=lambda payload: str(payload.a))
+async def key_of_a_struct(ctx: JobContext, payload: Row) -> None: ...
+
+
+def key_of_user(payload: User) -> str:
+    return f"user:{payload.user_id}"
+
+
+@jobs.task(payload=UserWithNote, dedupe_key=key_of_user)
+async def key_of_a_base(ctx: JobContext, payload: UserWithNote) -> None: ...
+
+
+@jobs.task(payload=Row, dedupe_key=key_of_user)  # E
+async def key_of_another_model(ctx: JobContext, payload: Row) -> None: ...
+
+
+@jobs.task(dedupe_key=lambda payload: "x")  # E
+async def key_function_without_payload(ctx: JobContext, payload: User) -> None: ...
+
+
+# options that are none, or of a wrong type
+
+
+@jobs.task(max_attempts="5")  # E
+async def attempts_as_text(ctx: JobContext, a: int) -> None: ...
+
+
+@jobs.task(payload=User, max_attempts="5")  # E
+async def attempts_as_text_with_payload(ctx: JobContext, payload: User) -> None: ...
+
+
+@jobs.task(prio=5)  # E
+async def unknown_option(ctx: JobContext, a: int) -> None: ...
+
+
+@jobs.task(payload=User, timeout="5")  # E
+async def timeout_as_text(ctx: JobContext, payload: User) -> None: ...
+
+
+@jobs.task(payload=User, backoff=BackoffPolicy)  # E
+async def backoff_as_a_class(ctx: JobContext, payload: User) -> None: ...
+
+
+@jobs.task(payload=User, run_after=timedelta(1))  # E
+async def call_option_declared(ctx: JobContext, payload: User) -> None: ...
+
+
+# handlers of the wrong form
+
+
+@jobs.task(payload=User)  # E
+async def text_result(ctx: JobContext, payload: User) -> str:
+    return ""
+
+
+@jobs.task(payload=User)  # E
+def list_result(ctx: JobContext, payload: User) -> list[int]:
+    return []
+
+
+@jobs.task(queue="x")  # E
+async def optional_int_result(ctx: JobContext, payload: User) -> int | None:
+    return None
+
+
+@jobs.task  # E
+def bytes_result(ctx: JobContext, payload: User) -> bytes:
+    return b""
+
+
+@jobs.task  # E
+async def keys_that_are_no_text(ctx: JobContext, a: int) -> dict[int, str]:
+    return {}
+
+
+@jobs.task(payload=User)  # E
+async def payload_without_context(payload: User) -> None: ...
+
+
+@jobs.task(queue="x")  # E
+async def nothing_at_all() -> None: ...
+
+
+@jobs.task(payload=User)  # E
+async def context_without_payload(ctx: JobContext) -> None: ...
+
+
+@jobs.task(payload=User)  # E
+async def more_than_the_payload(ctx: JobContext, payload: User, more: int) -> None: ...
+
+
+# tasks as attributes
+
+
+class Tasks:
+    keep = keep
+
+    def __init__(self) -> None:
+        self.mine = optional_result
+
+
+async def calls_that_fit(tasks: Tasks, connection: Connection, when: datetime) -> None:
+    assert_type(await keep.defer(text="x"), JobHandle[Kept])
+    assert_type(await other_module.keep.defer(text="x"), JobHandle[Kept])
+    assert_type(await tasks.keep.defer(text="x"), JobHandle[Kept])
+    assert_type(await Tasks.keep.defer(text="x"), JobHandle[Kept])
+    assert_type(await tasks.mine.defer(user_id=1), JobHandle[Sent | None])
+    assert_type(await (await optional_result.defer(user_id=1)).result(), Sent | None)
+    assert_type(await (await keep.defer(text="x")).result(timeout=timedelta(seconds=1)), Kept)
+    assert_type(await takes_a_base.defer(user_id=1, note="x"), JobHandle[Sent])
+    assert_type(await boxed.defer(item=1), JobHandle[Box[str]])
+    assert_type(await boxed.defer(Box[int](item=1)), JobHandle[Box[str]])
+    assert_type(await checked.defer(x=1), JobHandle[Checked])
+    assert_type(await checked.defer(1), JobHandle[Checked])
+    assert_type(await point.defer(1, y="x"), JobHandle[Point])
+    assert_type(await row.defer(a=1), JobHandle[Row])
+    assert_type(await counted.defer({"a": 1}), JobHandle[Counted])
+    assert_type(await counted.defer(Counted(a=1)), JobHandle[Counted])
+    assert_type(await aliased.defer(userId=3), JobHandle[Mapping[str, int]])
+    assert_type(await empty_parentheses.defer(a=1), JobHandle[dict[str, Any]])
+    assert_type(await plain_function.defer(1, flag=True), JobHandle[Sent])
+    assert_type(await plain_with_options.defer(1, when), JobHandle[None])
+    assert_type(await without_payload.defer(), JobHandle[None])
+    assert_type(without_payload.call(), Call[None])
+    assert_type(await two_models.defer(User(user_id=1), point=Point(1)), JobHandle[None])
+    assert_type(await model_or_none.defer(), JobHandle[None])
+    assert_type(await decorated.defer(user_id=1), JobHandle[Sent])
+    await with_all_options.defer([uuid.uuid4()])
+
+
+async def options_that_fit(connection: Connection, when: datetime) -> None:
+    chained = keep.options(connection=connection).options(priority=1, run_after=when).options(dedupe_key=None)
+    assert_type(await chained.defer(text="x"), JobHandle[Kept])
+    assert_type(keep.options(timeout=None, backoff=BackoffPolicy(), max_attempts=2).call(text="x"), Call[Kept])
+    await takes_a_task(keep)
+    assert_type(keep.name, str)
+    await plain_with_options.options(run_after=timedelta(hours=1), timeout=timedelta(minutes=1)).defer(1)
+
+
+async def takes_a_task(task: Task[..., Any, Kept, None]) -> None:
+    assert_type(await task.defer(1), JobHandle[Kept])
+
+
+async def takes_wider(handle: JobHandle[BaseModel | None], call: Call[BaseModel | None]) -> None: ...
+
+
+async def handles_that_fit(handle: JobHandle[Kept]) -> None:
+    assert_type(handle.id, int)
+    assert_type(await handle.status(), Status)
+    assert_type(await handle.job(), Job)
+    assert_type(await handle.cancel(), CancelOutcome)
+    await handle.retry(force=True)
+    await takes_wider(handle, optional_result.call(user_id=1))
+
+
+async def batches_that_fit(connection: Connection) -> None:
+    calls: Sequence[Call[object]] = [keep.call(text="x"), row.call(a=1), counted.call({"a": 1}), without_payload.call()]
+    assert_type((await jobs.defer_many(calls))[0].id, int)
+    mixed = await jobs.defer_many([keep.call(text="x"), row.call(a=1), counted.call({"a": 1}), without_payload.call()])
+    assert_type(mixed[0].id, int)
+    assert_type(await jobs.defer_many(boxed.call(item=i) for i in range(3)), list[JobHandle[Box[str]]])
+    own_options = [optional_result.options(priority=i).call(user_id=i) for i in range(3)]
+    assert_type(await jobs.defer_many(own_options, connection=connection), list[JobHandle[Sent | None]])
+    await jobs.defer_many([])
+
+
+async def functions_called_themselves(ctx: JobContext, none: JobContext[None]) -> None:
+    assert_type(await plain_function(ctx, 1), Sent)
+    assert_type(await optional_result(ctx, UserWithNote(user_id=1)), Sent | None)
+    assert_type(await optional_result(none, user_id=1), Sent | None)
+    assert_type(ctx.cancelled, bool)
+    assert_type(ctx.cancel_reason, Literal["timeout", "cancelled", "shutdown", "claim_lost"] | None)
+    assert_type(ctx.job, Job)
+    assert_type(ctx.store, PgJobStore)
+
+
+async def the_drivers_own_objects(pool: asyncpg.Pool) -> None:
+    from_pool = App(pool=pool)
+    assert_type(from_pool, App[None])
+    async with pool.acquire() as connection, connection.transaction():
+        await keep.options(connection=connection).defer(text="x")
+
+
+async def apps_and_workers(store: PgJobStore) -> None:
+    assert_type(App(store=store), App[None])
+    assert_type(jobs.store, PgJobStore)
+    assert_type(jobs.lifespan(), AbstractAsyncContextManager[None])
+    assert_type(jobs.worker(concurrency=5, enabled=False, retention=None, ack="sync", queues=["a"]), Worker)
+    async with jobs as opened:
+        assert_type(opened, App[None])
+
+
+async def calls_that_do_not_fit(connection: Connection, when: datetime) -> None:
+    await optional_result.defer(User(user_id=1))  # E
+    await boxed.defer(item="x")  # E
+    await boxed.defer(Box[str](item="x"))  # E
+    await checked.defer(x="x")  # E
+    await point.defer()  # E
+    await row.defer(1)  # E
+    await counted.defer({"b": 1})  # E
+    await counted.defer({"a": "x"})  # E
+    await aliased.defer(user_id="x")  # E
+    await plain_function.defer(1, True)  # E
+    await without_payload.defer(1)  # E
+    await two_models.defer(User(user_id=1))  # E
+    await decorated.defer(user_id="x")  # E
+    keep.call(txt="x")  # E
+    keep.handle("1")  # E
+
+
+async def options_that_do_not_fit(when: datetime) -> None:
+    keep.options(connection=when)  # E
+    keep.options(queue=3)  # E
+    keep.options(run_after=5)  # E
+    keep.options(dedupe_key=5)  # E
+    keep.options(name="x")  # E
+    keep.options(backoff=3)  # E
+    keep.options(priority=1).options(prio=2)  # E
+    keep.options(priority=1).call(txt="x")  # E
+    jobs.worker(concurrent=5)  # E
+    jobs.worker(ack="never")  # E
+
+
+async def takes_narrower(handle: JobHandle[Sent]) -> None: ...
+
+
+async def results_that_do_not_fit(handle: JobHandle[Sent | None]) -> None:
+    await takes_narrower(handle)  # E
+    repr((await handle.result()).message_id)  # E
+    await handle.result(timeout="1")  # E
+    await handle.retry(True)  # E
+
+
+async def batches_that_do_not_fit() -> None:
+    await jobs.defer_many([keep.defer(text="x")])  # E
+    await jobs.defer_many([User(user_id=1)])  # E
+    await jobs.defer_many(keep.call(text="x"))  # E
+    await jobs.defer_many([keep.call(text="x")], connection=3)  # E
+
+
+async def functions_called_wrongly(other: JobContext[int], none: JobContext[None]) -> None:
+    await keep(other, text="x")  # E
+    await keep(none, text=1)  # E
+    await keep(text="x")  # E
+
+
+# resources
+
+
+@dataclass
+class Resources:
+    key: str
+
+
+@asynccontextmanager
+async def open_resources() -> AsyncIterator[Resources]:
+    yield Resources("k")
+
+
+rich = App(resources=open_resources)
+assert_type(rich, App[Resources])
+
+
+@jobs.task  # E
+async def state_without_resources(ctx: JobContext[Resources], a: int) -> None: ...
+
+
+@rich.task(queue="x")
+async def typed_state(ctx: JobContext[Resources], a: int) -> None:
+    assert_type(ctx.state, Resources)
+    repr(ctx.state.nope)  # E
+
+
+@rich.task(queue="x")
+async def unchecked_state(ctx: JobContext, a: int) -> None:
+    repr(ctx.state.whatever)
+
+
+@rich.task(queue="x")
+def state_as_object(ctx: JobContext[object], a: int) -> None: ...
+
+
+App(resources=3)  # E
+App(resources=open_resources())  # E
+App(dns="x")  # E
