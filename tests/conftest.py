@@ -1,5 +1,6 @@
 """Databases for all tests: one server and one template per session, a clone per test; nothing may be left behind."""
 
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
@@ -7,6 +8,7 @@ import pytest
 
 from pqrun.store import PgJobStore
 from tests.support.database import Databases, connected, run
+from tests.support.skips import unlisted
 from tests.support.waiting import wait_until
 
 
@@ -58,3 +60,24 @@ async def connection(dsn: str) -> AsyncIterator[asyncpg.Connection]:
     """A plain connection to the test's database."""
     async with connected(dsn) as opened:
         yield opened
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name skips that no reason covers; ``pytest_sessionfinish`` has failed the run for them."""
+    if skipped := unlisted([report.nodeid for report in terminalreporter.getreports("skipped")]):
+        terminalreporter.section("skipped without a listed reason")
+        for node_id in skipped:
+            terminalreporter.line(node_id)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that skipped something which tests/support/skips.py does not list."""
+    reporter = session.config.pluginmanager.getplugin("terminalreporter")
+    if not os.environ.get("PQRUN_FAIL_ON_SKIP") or not isinstance(reporter, pytest.TerminalReporter):
+        return
+    if (
+        unlisted([report.nodeid for report in reporter.getreports("skipped")])
+        and session.exitstatus == pytest.ExitCode.OK
+    ):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -159,9 +159,16 @@ def is_alive(pid: int, data: Path) -> bool:
         return "postgres" in ps.stdout and not ps.stdout.startswith("Z")
     try:
         return Path(f"/proc/{pid}/cwd").samefile(data)  # a server's working directory is its data folder
-    except PermissionError:
-        return True
+    except PermissionError:  # the same user in another group may read only the command line, which names the folder
+        return _reads_as_server(pid, data)
     except OSError:  # a zombie has no working directory
+        return False
+
+
+def _reads_as_server(pid: int, data: Path) -> bool:
+    try:
+        return os.fsencode(data) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
         return False
 
 

@@ -7,6 +7,7 @@ in the annotation of a parameter or a result, they are rebuilt or wrapped here.
 import dataclasses
 import functools
 import operator
+import re
 import sys
 import types
 import typing
@@ -36,16 +37,20 @@ __all__ = [
 
 # Python 3.12 brought the TypedDict that pydantic can read.
 _TYPING_TYPED_DICT_IS_REFUSED: Final = sys.version_info < (3, 12)
+_MODULE_PREFIX: Final = re.compile(r"(?:\w+\.|<locals>\.)+")
 _QUALIFIERS: Final = frozenset(
     {typing.Required, typing.NotRequired, typing_extensions.ReadOnly, typing.Final, typing.ClassVar}
 )
 
 
 def type_name(annotation: object) -> str:
-    """Name an annotation as its author wrote it, without the module."""
-    if annotation is None or annotation is types.NoneType:
+    """Name an annotation as its author wrote it, without modules and what Annotated adds."""
+    bare = unwrapped(annotation) if get_origin(annotation) is Annotated else annotation
+    if bare is None or bare is types.NoneType:
         return "None"
-    return annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation)
+    if isinstance(bare, type) and not get_args(bare):
+        return bare.__name__
+    return _MODULE_PREFIX.sub("", str(bare))
 
 
 def unwrapped(annotation: object) -> object:

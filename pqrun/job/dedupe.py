@@ -25,7 +25,9 @@ __all__ = ["MAX_KEY_BYTES", "DedupeTemplate", "compile_template", "stored_key"]
 MAX_KEY_BYTES: Final = 200
 """The longest key that is stored as it is; a longer one is stored as a prefix and its sha256."""
 
-_DIGEST_LENGTH: Final = 64
+_PREFIX_LENGTH: Final = 33
+"""Characters kept of a longer key: at four bytes each, with ``:`` and a sha256, still within the limit."""
+
 _MISSING: Final = msgspec.Raw()
 _NAN: Final = frozenset({"nan", "+nan", "-nan", "snan", "-snan"})
 
@@ -129,7 +131,9 @@ def compile_template(template: str, fields: Sequence[PayloadField], *, where: st
 
 
 def stored_key(key: str) -> str:
-    """Return a finished key as it is stored: itself up to 200 bytes of UTF-8, else a prefix, ``#`` and its sha256.
+    """Return a finished key as it is stored: itself up to 200 bytes of UTF-8, else its first characters, ``:`` and its sha256.
+
+    The function ``stored_key`` of the schema does the same, so that keys given in SQL are equal.
 
     Raises:
         DedupeKeyError: not text, empty, or with characters that PostgreSQL cannot store.
@@ -144,8 +148,7 @@ def stored_key(key: str) -> str:
     encoded = key.encode()
     if len(encoded) <= MAX_KEY_BYTES:
         return str(key)
-    prefix = encoded[: MAX_KEY_BYTES - _DIGEST_LENGTH - 1].decode(errors="ignore")
-    return f"{prefix}#{hashlib.sha256(encoded).hexdigest()}"
+    return f"{key[:_PREFIX_LENGTH]}:{hashlib.sha256(encoded).hexdigest()}"
 
 
 def _parsed(template: str, where: str) -> tuple[list[str], list[str]]:

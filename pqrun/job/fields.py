@@ -43,7 +43,7 @@ class PydanticShape(msgspec.Struct, frozen=True, kw_only=True):
     names_read_back: bool
 
 
-def pydantic_shape(model: object, adapter: TypeAdapter[Any], *, where: str) -> PydanticShape:
+def pydantic_shape(model: object, adapter: TypeAdapter[object], *, where: str) -> PydanticShape:
     """Read the fields of a model and decide which of their names stand in the JSON.
 
     Raises:

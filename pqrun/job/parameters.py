@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
 import msgspec
+from pydantic import TypeAdapter
 
 from pqrun.errors import DeclarationError
 from pqrun.job.annotation import pydantic_form, typed_dict
@@ -95,7 +96,7 @@ def parameters_codec(name: str, parameters: Sequence[Parameter]) -> ParametersCo
     )
 
 
-def _adapter(name: str, parameters: Sequence[Parameter]) -> "typing.Any":  # noqa: ANN401  # pydantic's adapter of a TypedDict made here
+def _adapter(name: str, parameters: Sequence[Parameter]) -> TypeAdapter[object]:
     # A TypedDict takes any name as its key; fields of a model may not be called "json", "copy" or "_x".
     keys: dict[str, object] = {}
     for parameter in parameters:

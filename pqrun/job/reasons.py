@@ -23,6 +23,7 @@ Problems: TypeAlias = tuple[tuple[str, str], ...]
 STRUCT_ERROR: Final = "struct"
 """The type of the pydantic errors that pqrun raises itself for a Struct inside of a pydantic type."""
 
+_TOO_DEEP: Final = "nested too deeply, or part of itself"
 _SHOWN_PROBLEMS: Final = 10
 _PYDANTIC_ERRORS: Final = frozenset(get_args(core_schema.ErrorType))
 # Parts of messages that come from the declaration, not from the value.
@@ -92,7 +93,7 @@ def explain(exc: Exception) -> Problems:
     if isinstance(exc, msgspec.DecodeError):
         return (("", "not valid JSON"),)
     if isinstance(exc, RecursionError):
-        return (("", "nested too deeply, or part of itself"),)
+        return (("", _TOO_DEEP),)
     if isinstance(exc, PydanticSerializationError):
         return (("", _serialization_reason(str(exc))),)
     return (("", _foreign_reason(exc)),)
@@ -128,6 +129,8 @@ def _pydantic_reason(detail: ErrorDetails) -> str:
         return detail["msg"]
     if kind not in _PYDANTIC_ERRORS:
         return f"refused by a validator ({one_line(kind)})"
+    if kind == "json_invalid" and "recursion" in str(context.get("error", "")):
+        return _TOO_DEEP
     if kind in _OWN_WORDS:
         return _OWN_WORDS[kind]
     return detail["msg"] if _DECLARED.issuperset(context) else f"not valid ({kind})"
@@ -140,7 +143,7 @@ def _serialization_reason(text: str) -> str:
     if "utf-8" in text:
         return "bytes that are not UTF-8 need ser_json_bytes='base64' and val_json_bytes='base64' in the model's config"
     if "depth" in text or "Circular" in text:
-        return "nested too deeply, or part of itself"
+        return _TOO_DEEP
     return "cannot be turned into JSON"
 
 

@@ -7,13 +7,12 @@ from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
-from typing_extensions import TypeAliasType
 
 from pqrun.job.state import Status
 
 __all__ = ["Claim", "Enqueued", "Job", "JsonObject", "JsonValue", "NewJob"]
 
-JsonValue = TypeAliasType("JsonValue", "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None")
+JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
 """What JSON can hold, as Python values."""
 
 JsonObject: TypeAlias = dict[str, JsonValue]

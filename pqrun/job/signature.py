@@ -8,9 +8,10 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import msgspec
+from typing_extensions import is_typeddict
 
 from pqrun.errors import DeclarationError
 from pqrun.job.annotation import is_model_class, plain_class, type_name
@@ -30,7 +31,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """The function's name."""
     is_async: bool
-    codec: PayloadCodec[Any]
+    codec: PayloadCodec[object]
     """Of the model, or of the parameters (``dict[str, object]``)."""
     model_parameter: str | None
     """The parameter that takes the model; None where the parameters are the payload."""
@@ -71,13 +72,13 @@ def read_signature(function: Handler, *, payload: object = None, context: type |
     if payload is not None:
         _check_payload_parameter(function, where, after, payload)
     model = payload if payload is not None else _sole_model(function, where, after)
-    codec: PayloadCodec[Any]
+    codec: PayloadCodec[object]
     if model is not None:
         codec = payload_codec(cast("type[object]", model), where=where)
         by_position = tuple(item.name for item in after if item.kind is not inspect.Parameter.KEYWORD_ONLY)
     else:
         resolved = [Parameter(declared=item, annotation=_annotation_of(function, where, item)) for item in after]
-        codec = parameters_codec(where, resolved)
+        codec = cast("PayloadCodec[object]", parameters_codec(where, resolved))
         by_position = tuple(item.name for item in after if item.kind is inspect.Parameter.POSITIONAL_ONLY)
     return Signature(
         name=function.__name__,
@@ -112,7 +113,7 @@ def _check_context(
     except DeclarationError:  # imported for type checkers only: its name is all there is, and they have judged it
         return
     named = plain_class(annotation)
-    if named is not None and not issubclass(context, named):
+    if named is not None and not _may_take(named, context):
         raise DeclarationError(f"{where}: {advice}, not {parameters[0].name}: {type_name(annotation)}")
 
 
@@ -128,17 +129,20 @@ def _check_payload_parameter(
         return
     annotation = _annotation_of(function, where, after[0])
     named, given = plain_class(annotation), plain_class(payload)
-    if named is not None and given is not None and not _is_subclass(given, named):
+    if named is not None and given is not None and not _may_take(named, given):
         raise DeclarationError(
             f"{where}: payload={type_name(payload)}, but parameter {after[0].name!r} takes {type_name(annotation)}"
         )
 
 
-def _is_subclass(given: type, named: type) -> bool:
+def _may_take(named: type, given: type) -> bool:
+    """Whether a parameter annotated with one class may take instances of another, as far as that can be asked."""
+    if is_typeddict(named):
+        return is_typeddict(given)
     try:
         return issubclass(given, named)
-    except TypeError:  # TypedDicts and some protocols cannot be asked
-        return given is named or issubclass(given, dict)
+    except TypeError:  # a protocol that only checkers understand
+        return True
 
 
 def _sole_model(function: Handler, where: str, after: Sequence[inspect.Parameter]) -> object | None:

@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import pytest
-
 import asyncpg
+import pytest
 
 ROOT = Path(__file__).parents[2]
 

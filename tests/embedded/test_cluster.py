@@ -93,7 +93,7 @@ def test_the_pid_file_of_a_power_cut_does_not_hinder_the_next_start(home: Path) 
         ask(server.dsn, "create table kept as select 7 as n")
         os.kill(server.pid, signal.SIGKILL)
         wait_until(lambda: not processes_in(server.data_path), "the server to die")
-        # Since the restart, the number belongs to another process of the same user.
+        # Since the restart, the number belongs to another process of the same user (for root, in another group).
         other = subprocess.Popen(["sleep", "600"], user=owner.st_uid, cwd="/")
         pid_file.write_text(noted.replace(str(server.pid), str(other.pid), 1))
         try:

@@ -32,7 +32,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from pqrun.errors import PayloadError
+from pqrun.errors import PayloadDecodeError, PayloadError
 from pqrun.job.payload import PayloadField, is_model_class, payload_codec
 
 T = TypeVar("T")
@@ -365,6 +365,23 @@ def test_a_rich_struct_comes_back_with_its_types() -> None:
         assert type(getattr(back, name)) is type(getattr(value, name))
 
 
+@dataclass
+class Crate(Generic[T]):
+    item: T
+
+
+class Bag(msgspec.Struct, Generic[T]):
+    item: T
+
+
+@pytest.mark.parametrize("model", [Crate[int], Bag[int], Box[int]])
+def test_generic_models_check_their_arguments(model: Any) -> None:
+    codec = payload_codec(model)
+    assert codec.load(codec.dump(codec.build((), {"item": 1}))).item == 1
+    with pytest.raises(PayloadError, match=r"\[int\]: item: "):
+        codec.dump(codec.build((), {"item": "x"}))
+
+
 def test_a_class_without_equality_is_compared_by_its_fields() -> None:
     assert there_and_back(WithoutEquality(3)).a == 3
 
@@ -393,7 +410,7 @@ class Chain(typing_extensions.TypedDict):
 
 
 class Configured(TypedDict):
-    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]  # as pydantic documents it
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]  # as pydantic documents it
     to: str
 
 
@@ -406,7 +423,7 @@ class Configured(TypedDict):
         (Parcel, {"mail": {"to": "x"}, "size": Sized("a")}),
         (NewParcel, {"sizes": [Sized("a")]}),
         (Chain, {"rest": {"rest": {}}}),
-        (Configured, {"to": "x", "more": [1]}),
+        (Configured, {"to": "x"}),
     ],
 )
 def test_typed_dicts_of_both_modules_come_back_equal(model: type[dict[str, object]], value: dict[str, object]) -> None:
@@ -414,6 +431,11 @@ def test_typed_dicts_of_both_modules_come_back_equal(model: type[dict[str, objec
     assert codec.is_instance(value)
     assert codec.load(codec.dump(value)) == value
     assert codec.build((), value) == codec.build((value,), {}) == value
+
+
+def test_a_rebuilt_typed_dict_keeps_its_configuration() -> None:
+    with pytest.raises(PayloadDecodeError, match="more: "):
+        payload_codec(Configured).load('{"to": "x", "more": 1}')
 
 
 def test_the_constructor_s_own_arguments_build_a_payload() -> None:

@@ -324,6 +324,28 @@ def test_a_value_that_holds_itself_is_refused() -> None:
         assert refusal_of(lambda model=model: payload_codec(model).dump(model(any=loop)))  # type: ignore[misc]  # bound at once
 
 
+class Tree(BaseModel):
+    children: list["Tree"] = []
+
+
+def test_nesting_ends_where_readers_end() -> None:
+    tree = Tree()
+    for _ in range(120):
+        tree = Tree(children=[tree])
+    assert "nested too deeply" in refusal_of(lambda: payload_codec(Tree).dump(tree))
+
+
+class HostileEquality(BaseModel):
+    a: int
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError(SECRET)
+
+
+def test_a_comparison_that_breaks_is_told_by_type() -> None:
+    assert "RuntimeError" in refusal_of(lambda: payload_codec(HostileEquality).dump(HostileEquality(a=1)))
+
+
 def test_a_payload_has_a_size_limit_that_the_message_names() -> None:
     assert "characters of JSON" in refusal_of(lambda: payload_codec(Loose).dump(Loose(text="a" * 34_000_000)))
 
@@ -444,12 +466,8 @@ def test_a_model_that_forbids_extras_forbids_them_in_storage_too() -> None:
 
 
 def test_many_problems_are_counted() -> None:
-    class Wide(msgspec.Struct):
-        a: int
-
-    wide = pydantic.create_model("Wide", **{f"f{number}": (int, ...) for number in range(14)})  # type: ignore[call-overload]  # names made here
+    wide: type[BaseModel] = pydantic.create_model("Wide", **{f"f{number}": (int, ...) for number in range(14)})  # type: ignore[call-overload]  # names made here
     assert "and 4 more" in refusal_of(lambda: payload_codec(wide).load("{}"), PayloadDecodeError)
-    del Wide
 
 
 # --- declaration

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Generic, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypedDict, TypeVar, cast
 from uuid import UUID, uuid4
 
 import msgspec
@@ -177,7 +177,7 @@ def test_parameters_come_back_as_the_handler_takes_them() -> None:
         "span": timedelta(days=1, microseconds=1),
     }
     built = codec.build((2**70, datetime(2026, 1, 1)), given_values)  # noqa: DTZ001  # naive stays naive
-    back = codec.load(codec.dump(built))
+    back = cast(dict[str, object], codec.load(codec.dump(built)))
     assert back == built
     assert back["size"] == Resize("p")
     assert back["json"] == "a name that models may not use"
@@ -345,7 +345,16 @@ async def context_without_annotation(ctx, a: int) -> None: ...  # type: ignore[n
 async def context_as_object(ctx: object, a: int) -> None: ...
 
 
-@pytest.mark.parametrize("function", [context_for_checkers_only, context_without_annotation, context_as_object])
+class HasState(Protocol):
+    state: int
+
+
+async def context_as_protocol(ctx: HasState, a: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function", [context_for_checkers_only, context_without_annotation, context_as_object, context_as_protocol]
+)
 def test_a_context_that_cannot_be_judged_passes(function: Callable[..., object]) -> None:
     assert len(read(function).codec.fields) == 1
 

@@ -3,9 +3,11 @@
 import asyncio
 import itertools
 import os
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -35,12 +37,14 @@ class Databases:
 
     def __init__(self) -> None:
         self._server: EmbeddedServer | None = None
+        self._folder: Path | None = None
         self._numbers = itertools.count(1)
         self._prefix = f"pqrun_test_{os.getpid()}"
         given = os.environ.get("PQRUN_TEST_DSN")
         if given is None:
-            folder = os.environ.get("PQRUN_TEST_SERVER") or tempfile.mkdtemp(prefix="pqrun-tests-")
-            self._server = start_server(folder, settings=FAST_SETTINGS)
+            self._folder = Path(tempfile.mkdtemp(prefix="pqrun-tests-"))
+            self._folder.chmod(0o755)  # as root, the server's user must reach it
+            self._server = start_server(self._folder, settings=FAST_SETTINGS)
             given = self._server.dsn
         self.admin_dsn = given
         self._template = f"{self._prefix}_template"
@@ -75,8 +79,9 @@ class Databases:
     async def close(self) -> None:
         """Remove the template and stop a server of our own."""
         await self.drop(with_database(self.admin_dsn, self._template))
-        if self._server is not None:
+        if self._server is not None and self._folder is not None:
             self._server.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _admin(self, statement: str) -> None:
         connection = await asyncpg.connect(self.admin_dsn)

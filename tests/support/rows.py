@@ -27,7 +27,9 @@ async def make_job(connection: asyncpg.Connection, *, status: Status = Status.RE
     values |= columns
     names = ", ".join(values)
     marks = ", ".join(f"${i}" for i in range(1, len(values) + 1))
-    return int(await connection.fetchval(f"INSERT INTO pqrun.jobs ({names}) VALUES ({marks}) RETURNING id", *values.values()))
+    return int(
+        await connection.fetchval(f"INSERT INTO pqrun.jobs ({names}) VALUES ({marks}) RETURNING id", *values.values())
+    )
 
 
 async def make_worker(connection: asyncpg.Connection, worker_id: str = "w", *, dead: bool = False) -> int:
