@@ -1,0 +1,37 @@
+"""The entry point: version, usage, and how errors are told."""
+
+import importlib.metadata
+
+import pytest
+
+from pqrun.cli.main import cli
+from pqrun.config import WORKER_VARIABLES
+from tests.cli.running import environment, run_command
+
+
+async def test_version_prints_that_of_the_package() -> None:
+    code, output = await run_command("--version")
+    assert (code, output) == (0, f"pqrun {importlib.metadata.version('pqrun')}")
+
+
+@pytest.mark.parametrize("command", ["migrate", "worker", "demo", "bench"])
+async def test_the_help_lists_every_command(command: str) -> None:
+    code, output = await run_command("--help")
+    assert code == 0
+    assert f"  {command} " in output
+
+
+async def test_an_unknown_command_is_wrong_usage() -> None:
+    code, output = await run_command("wokrer")
+    assert code == 2
+    assert "wokrer" in output
+
+
+async def test_every_worker_variable_has_its_flag_in_the_help() -> None:
+    _, output = await run_command("worker", "--help", env=environment(COLUMNS="200"))
+    assert [variable.flag for variable in WORKER_VARIABLES if variable.flag not in output] == []
+    assert [variable.name for variable in WORKER_VARIABLES if variable.name not in output] == []
+
+
+def test_every_command_explains_itself() -> None:
+    assert [command for command in cli.registered_commands if not (command.callback and command.callback.__doc__)] == []

@@ -1,0 +1,315 @@
+"""Every fenced block of README.md and docs/ runs, type-checks, and says what the code says.
+
+A Python block is a whole program, or continues a named one: an HTML comment above its fence says so.
+
+    <!-- name: shop -->              the block can be continued, and is what ``shop.py`` or ``shop:jobs`` means in a bash block
+    <!-- continues: shop -->         the block is appended to that program
+    <!-- request: POST /path -->     after the program, its ``app`` is served and must answer this with success
+
+In a block that continues another, the statements from the first outermost ``await`` on run inside ``async with jobs`` beside a worker, as
+the README tells its readers. A block that defines ``test_`` functions is run by pytest. SQL blocks of a file run in order on one database.
+"""
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple, get_args, get_type_hints
+
+import asyncpg
+import pytest
+
+from pqrun.config import WORKER_VARIABLES
+from pqrun.declaration import CallOptions, DeclaredOptions
+from pqrun.job.options import JobOptions
+from pqrun.worker import RETENTION_DEFAULT, WorkerOptions
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+KINDS = {"python", "bash", "sql"}
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+VARIABLES = {"PQRUN_DSN", "DATABASE_URL", *(variable.name for variable in WORKER_VARIABLES)}
+
+RUN_COMMANDS = ("migrate", "--version")
+"""Commands of pqrun that are cheap enough to be run as they stand; of others the help must know every option."""
+
+SERVE = """
+
+import asyncio
+
+import httpx
+
+
+async def serve() -> None:
+    transport = httpx.ASGITransport(app=app)
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://docs") as client:
+        (await client.request({method!r}, {path!r})).raise_for_status()
+
+
+asyncio.run(serve())
+"""
+"""What a block with a ``request`` note is followed by: its lifespan, and one request."""
+
+
+class Block(NamedTuple):
+    """One fenced block; ``line`` is that of its fence."""
+
+    page: str
+    line: int
+    kind: str
+    notes: dict[str, str]
+    text: str
+
+    @property
+    def place(self) -> str:
+        """Page and line, as an id for pytest and a name for messages."""
+        return f"{self.page}:{self.line}"
+
+
+def read_blocks(page: Path) -> list[Block]:
+    """Read the fenced blocks of a page, each with the comment right above it."""
+    blocks: list[Block] = []
+    lines = page.read_text().splitlines()
+    start: int | None = None
+    for number, line in enumerate(lines):
+        if not line.lstrip().startswith("```"):
+            continue
+        if start is None:
+            start = number
+            continue
+        comment = re.fullmatch(r"<!-- (.+) -->", lines[start - 1]) if start else None
+        notes = dict(note.split(": ", 1) for note in comment[1].split(", ")) if comment else {}
+        text = "\n".join(lines[start + 1 : number]) + "\n"
+        blocks.append(Block(str(page.relative_to(ROOT)), start + 1, lines[start].strip("` "), notes, text))
+        start = None
+    assert start is None, f"{page.name}: the block of line {start} does not end"
+    return blocks
+
+
+BLOCKS = [block for page in PAGES for block in read_blocks(page)]
+PYTHON = [block for block in BLOCKS if block.kind == "python"]
+BASH = [block for block in BLOCKS if block.kind == "bash"]
+NAMED = {block.notes["name"]: block for block in PYTHON if "name" in block.notes}
+
+
+def each(blocks: Iterable[Block]) -> pytest.MarkDecorator:
+    """One test per block."""
+    return pytest.mark.parametrize("block", [pytest.param(block, id=block.place) for block in blocks])
+
+
+def awaits(node: ast.AST) -> bool:
+    """Whether this awaits outside of any function: what a module cannot do."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return False
+    return isinstance(node, ast.Await | ast.AsyncWith | ast.AsyncFor) or any(
+        awaits(child) for child in ast.iter_child_nodes(node)
+    )
+
+
+def program(block: Block) -> str:
+    """Return the whole program of a block: what it continues, then itself."""
+    if "continues" not in block.notes:
+        return block.text
+    first = next((node.lineno for node in ast.parse(block.text).body if awaits(node)), None)
+    lines = block.text.splitlines(keepends=True)
+    declared = "".join(lines if first is None else lines[: first - 1])
+    text = f"{program(NAMED[block.notes['continues']])}\n\n{declared}"
+    if first is not None:
+        body = textwrap.indent("".join(lines[first - 1 :]), " " * 8)
+        opening = "    async with jobs, jobs.worker(concurrency=4).lifespan():\n"
+        text += f"\nimport asyncio\n\n\nasync def fragment() -> None:\n{opening}{body}\n\nasyncio.run(fragment())\n"
+    return text
+
+
+def environment(dsn: str) -> dict[str, str]:
+    """Return what a reader's shell would have, and nothing of this machine's."""
+    kept = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    shown = {"PYTHONPATH": str(ROOT), "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    return {**kept, **shown, "PQRUN_DSN": dsn}
+
+
+def run(*arguments: str, folder: Path, dsn: str = "") -> str:
+    """Run a command, which must succeed, and return what it prints."""
+    done = subprocess.run(
+        arguments, cwd=folder, env=environment(dsn), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, f"{shlex.join(arguments)}:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def table(page: str, heading: str) -> list[list[str]]:
+    """Return the cells of the table whose first heading cell is this, without marks of code."""
+    lines = (ROOT / page).read_text().splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith(f"| {heading} |"))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip().replace("`", "") for cell in line.strip("|").split("|")])
+    return rows
+
+
+def shown(value: object) -> str:
+    """Write a default as the tables do."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def test_every_block_is_of_a_kind_that_is_checked() -> None:
+    assert BLOCKS
+    assert not [f"{block.place}: {block.kind or 'no kind'}" for block in BLOCKS if block.kind not in KINDS]
+
+
+def test_every_note_is_one_that_is_known_and_leads_somewhere() -> None:
+    assert {name for block in BLOCKS for name in block.notes} <= {"name", "continues", "request"}
+    assert len(NAMED) == sum("name" in block.notes for block in BLOCKS), "two blocks have the same name"
+    assert {block.notes["continues"] for block in BLOCKS if "continues" in block.notes} <= NAMED.keys()
+
+
+@each(PYTHON)
+def test_a_python_block_runs(block: Block, dsn: str, tmp_path: Path) -> None:
+    text = program(block)
+    if "request" in block.notes:
+        method, path = block.notes["request"].split()
+        text += SERVE.format(method=method, path=path)
+    file = tmp_path / f"{block.notes.get('name', 'block')}.py"
+    file.write_text(text)
+    is_test = re.search(r"^(async )?def test_", text, re.MULTILINE)
+    runner = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if is_test else ["-W", "error"]
+    run(sys.executable, *runner, file.name, folder=tmp_path, dsn=dsn)
+
+
+def test_every_python_block_passes_mypy_strict(tmp_path: Path) -> None:
+    places = {}
+    for number, block in enumerate(PYTHON):
+        file = tmp_path / f"block_{number}.py"
+        file.write_text(program(block))
+        places[file.name] = block.place
+    done = subprocess.run(
+        # The project's own settings do not count, as with users.
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--config-file=",
+            f"--cache-dir={ROOT / '.mypy_cache' / 'docs'}",
+            *places,
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(ROOT / "stubs")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    said = re.sub(r"^block_\d+\.py", lambda match: f"{match[0]} ({places[match[0]]})", done.stdout, flags=re.MULTILINE)
+    assert done.returncode == 0, said + done.stderr
+
+
+@pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in PAGES])
+async def test_the_sql_blocks_of_a_page_run_in_order(page: str, connection: asyncpg.Connection) -> None:
+    for block in BLOCKS:
+        if block.page == page and block.kind == "sql":
+            await connection.execute(block.text)
+
+
+@each(BASH)
+def test_each_line_of_a_bash_block_is_a_command_that_exists(block: Block, empty_dsn: str, tmp_path: Path) -> None:
+    for line in filter(None, map(str.strip, block.text.splitlines())):
+        check_command(shlex.split(line, comments=True), empty_dsn, tmp_path)
+
+
+def check_command(words: list[str], dsn: str, folder: Path) -> None:
+    """Check one line; what is not known here fails."""
+    match words:
+        case ["pip", "install", *requirements]:
+            for requirement in requirements:
+                found = re.fullmatch(r"pqrun(\[(?P<extras>[\w,]+)\])?", requirement)
+                assert found, f"pip install {requirement}"
+                assert set((found["extras"] or "dev").split(",")) <= EXTRAS.keys(), requirement
+        case ["make", *targets]:
+            run("make", "-n", *targets, folder=ROOT)
+        case ["python", file]:
+            assert file.removesuffix(".py") in NAMED, f"no block has the name of {file}"
+        case ["export", assignment]:
+            assert assignment.partition("=")[0] in VARIABLES, assignment
+        case ["pqrun", command, *rest]:
+            check_pqrun(command, rest, dsn, folder)
+        case _:
+            pytest.fail(f"a line that is not checked: {shlex.join(words)}")
+
+
+def check_pqrun(command: str, rest: list[str], dsn: str, folder: Path) -> None:
+    """Run what is cheap; of the rest, the help must know each option, and a target must be a block."""
+    if command in RUN_COMMANDS:
+        run(sys.executable, "-m", "pqrun", command, *rest, folder=folder, dsn=dsn)
+        return
+    text = run(sys.executable, "-m", "pqrun", command, "--help", folder=folder)
+    for word in rest:
+        if word.startswith("-"):
+            assert re.search(rf"(?<![\w-]){re.escape(word.partition('=')[0])}\b", text), f"pqrun {command} {word}"
+        elif target := re.fullmatch(r"(\w+):(\w+)", word):
+            assert re.search(rf"^{target[2]} = App\(", NAMED[target[1]].text, re.MULTILINE), word
+
+
+def test_the_table_of_variables_is_what_a_worker_reads() -> None:
+    def default(value: object) -> str:
+        return shown(value).lower()
+
+    assert table("README.md", "variable") == [
+        [variable.name, variable.flag, variable.option, default(variable.default)] for variable in WORKER_VARIABLES
+    ]
+
+
+def test_the_worker_command_has_the_flags_of_the_table(tmp_path: Path) -> None:
+    text = run(sys.executable, "-m", "pqrun", "worker", "--help", folder=tmp_path)
+    assert not [flag for _, flag, _, _ in table("README.md", "variable") if flag not in text]
+
+
+def test_the_table_of_task_options_has_their_names_and_defaults() -> None:
+    rows = {name: default for name, default, _ in table("README.md", "option")}
+    assert rows.keys() == {*DeclaredOptions.__annotations__, *CallOptions.__annotations__}
+    options = JobOptions()
+    assert rows["queue"] == shown(options.queue)
+    assert rows["priority"] == shown(options.priority)
+    assert rows["max_attempts"] == shown(options.max_attempts)
+    assert rows["timeout"] == shown(options.timeout_seconds)
+
+
+def test_the_table_of_worker_options_has_their_names_and_defaults() -> None:
+    rows = {name: default for name, default, _ in table("docs/worker.md", "option")}
+    annotations = get_type_hints(WorkerOptions)
+    assert list(rows) == list(annotations)
+    for variable in WORKER_VARIABLES:
+        assert rows[variable.option] == shown(variable.default)
+    for policy in ("backoff", "idle_policy", "loop_error_policy"):
+        assert rows[policy] == f"{annotations[policy].__name__}()"
+    assert rows["retention"] == f"timedelta(days={RETENTION_DEFAULT.days})"
+    assert rows["ack"] == shown(get_args(annotations["ack"])[0])
+
+
+def test_every_link_within_the_project_leads_somewhere() -> None:
+    broken = []
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if "://" in target:
+                continue
+            file, _, anchor = target.partition("#")
+            path = (page.parent / file).resolve() if file else page
+            if not path.exists() or (anchor and anchor not in anchors(path)):
+                broken.append(f"{page.name}: {target}")
+    assert not broken
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
