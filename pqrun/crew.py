@@ -1,12 +1,13 @@
 """The duties of one run of a worker, joined by callbacks: they do not know each other, this module knows them all."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any
 
 from pqrun.config import WorkerSettings
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
+from pqrun.job.storable import one_line
 from pqrun.run import events as told
 from pqrun.run.attempt import Surroundings
 from pqrun.run.events import Events
@@ -27,8 +28,10 @@ from pqrun.store.work import WorkStore
 
 __all__ = ["Crew"]
 
+_LOGGER = logging.getLogger("pqrun")
+
 LEAVE_SECONDS = 2.0
-"""Kept back from the shutdown's time for leaving the registry and closing connections."""
+"""Kept back from the shutdown's time for leaving the registry and closing connections; a quarter of it, where it is short."""
 
 
 class Crew:
@@ -41,7 +44,7 @@ class Crew:
         handlers: Mapping[str, Handler],
         queues: list[str] | None,
         worker_id: str,
-        state: Any,
+        state: object,
         settings: WorkerSettings,
         backoff: BackoffPolicy,
         idle_policy: IdlePollPolicy,
@@ -94,6 +97,12 @@ class Crew:
 
     def _build_keeper(self, store: PgJobStore, direct: DirectDsn | None, policy: LoopErrorPolicy) -> Keeper:
         opener = store.open_direct("keeper", direct)
+        if opener is None:
+            _LOGGER.warning(
+                "worker %s has only a pool, so it beats on its own event loop: a handler that blocks the loop for long may lose "
+                "its job to another worker; direct_dsn= cures that",
+                one_line(self._worker_id),
+            )
         settings = self._settings
         hints = Hints(
             on_ready=self._fetcher.on_ready,
@@ -127,10 +136,13 @@ class Crew:
     async def stop(self, hastened: Callable[[], Awaitable[None]]) -> None:
         """Stop in order, within ``shutdown_timeout``; ``hastened`` returns when the grace is to be cut short."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._settings.shutdown_timeout_seconds
+        seconds = self._settings.shutdown_timeout_seconds
+        until = loop.time() + seconds
+        leave = min(LEAVE_SECONDS, seconds / 4)
 
-        def left(kept: float = LEAVE_SECONDS) -> float:
-            return max(until - loop.time() - kept, 0.0)
+        def left(share: float = 1.0) -> float:
+            """Return the seconds until so many times the time for leaving remain."""
+            return max(until - loop.time() - share * leave, 0.0)
 
         self._tell("stop fetching")
         self._fetcher.service.stop_soon()
@@ -142,18 +154,18 @@ class Crew:
         if self._executor.running:
             self._tell("cancel")
             self._executor.stop_all()
-            await self._executor.wait_idle(left(LEAVE_SECONDS * 2))
+            await self._executor.wait_idle(left(2.0))
         if self._executor.running:
             self._tell("give up")
-            self._executor.give_up_all()
+        self._executor.give_up_all()
         self._tell("flush")
         clean = await self._settler.wait_flushed(left()) and clean
-        await asyncio.gather(*(service.stop(min(left(1.0), 5.0)) for service in self._services))
-        clean = await self._keeper.stop(max(left(0.5), 0.5)) and clean
+        await asyncio.gather(*(service.stop(min(left(0.5), 5.0)) for service in self._services))
+        clean = await self._keeper.stop(max(left(0.25), 0.25)) and clean
         await self._work.close(0.5)
         self._events.emit(told.WorkerStopped(self._worker_id, clean))
 
-    def _tell(self, step: Any) -> None:
+    def _tell(self, step: told.StopStep) -> None:
         jobs = self._executor.running + self._settler.backlog
         self._events.emit(told.WorkerStopping(self._worker_id, step, jobs))
 

@@ -20,7 +20,7 @@ from pqrun.crew import Crew
 from pqrun.errors import ConfigurationError, OptionError
 from pqrun.job.options import check_queue
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
-from pqrun.job.storable import check_text
+from pqrun.job.storable import unstorable_reason
 from pqrun.run.events import Events
 from pqrun.run.handler import Handler
 from pqrun.run.journal import Journal
@@ -126,6 +126,7 @@ class Worker:
         self._stop_changed: asyncio.Event | None = None  # of the running loop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_running = False
+        self._opening: asyncio.Task[Any] | None = None  # the task that opens store and resources, until it has
 
     @property
     def settings(self) -> WorkerSettings:
@@ -146,10 +147,16 @@ class Worker:
     def stop(self) -> None:
         """Stop working, from any thread or a signal handler; ``run`` returns when all is written. A second call cuts the grace short."""
         self._stops += 1
-        loop, changed = self._loop, self._stop_changed
-        if loop is not None and changed is not None:
+        loop = self._loop
+        if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
-                loop.call_soon_threadsafe(changed.set)
+                loop.call_soon_threadsafe(self._heed_stop)
+
+    def _heed_stop(self) -> None:
+        if self._stop_changed is not None:
+            self._stop_changed.set()
+        if self._opening is not None:  # nothing is in hand yet, and a database that does not answer may take long
+            self._opening.cancel()
 
     def lifespan(self, asgi_app: object = None) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the frameworks' protocol
         """Work while a web application runs: ``FastAPI(lifespan=worker.lifespan)``, Starlette the same, ``Litestar(lifespan=[…])``."""
@@ -171,7 +178,8 @@ class Worker:
                 yield
             finally:
                 waiting.cancel()
-                self.stop()
+                if not task.done():  # else the call would count for the next run
+                    self.stop()
                 await task
 
     async def _run(self, started: asyncio.Event) -> None:
@@ -182,13 +190,20 @@ class Worker:
         self._is_running = True
         self._loop = asyncio.get_running_loop()
         self._stop_changed = asyncio.Event()
+        self._opening = opening = asyncio.current_task()
         try:
-            async with self._opened_store(), self._opened_resources() as state:
-                await self._store.check_schema()
-                await self._work(state, started)
+            if not self._stops:
+                async with self._opened_store(), self._opened_resources() as state:
+                    await self._store.check_schema()
+                    self._opening = None
+                    await self._work(state, started)
+        except asyncio.CancelledError:
+            # By ``stop``, while opening: then it is no cancellation of whoever awaits us.
+            if self._opening is None or not self._stops or opening is None or opening.uncancel() > 0:
+                raise
         finally:
             self._is_running = False
-            self._loop = self._stop_changed = None
+            self._loop = self._stop_changed = self._opening = None
             self._stops = 0
 
     async def _work(self, state: object, started: asyncio.Event) -> None:
@@ -291,9 +306,11 @@ def _queues(options: WorkerOptions) -> list[str] | None:
     return sorted({check_queue(queue) for queue in queues})
 
 
-def _worker_id(given: str | None) -> str:
+def _worker_id(given: object) -> str:
     if given is None:
         return f"{socket.gethostname()}:{os.getpid()}"
-    if not 1 <= len(given) <= WORKER_ID_MAX:
-        raise OptionError(f"worker_id must be a text of 1 to {WORKER_ID_MAX} characters, got {len(given)}")
-    return check_text(given, "worker_id")
+    if not isinstance(given, str) or not 1 <= len(given) <= WORKER_ID_MAX or unstorable_reason(given) is not None:
+        raise OptionError(
+            f"worker_id must be a text of 1 to {WORKER_ID_MAX} characters that PostgreSQL can store, got {given!r:.80}"
+        )
+    return given

@@ -163,17 +163,9 @@ async def _run(worker: Worker) -> bool:
             case _:
                 pass
 
-    def stop(_number: int) -> None:
-        worker.stop()
-        if not is_up:  # it may be waiting for a database that does not answer, or in the app's resources
-            running.cancel()
-
     worker.events.subscribe(listen)
-    running = asyncio.ensure_future(worker.run())
-    with heard(asyncio.get_running_loop(), stop):
-        await asyncio.wait({running})
-    if running.cancelled():
+    with heard(asyncio.get_running_loop(), lambda _number: worker.stop()):
+        await worker.run()
+    if not is_up:
         _LOGGER.info("stopped before the worker had started")
-        return is_clean
-    await running
     return is_clean

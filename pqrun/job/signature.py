@@ -4,6 +4,7 @@ The wire rule: exactly one parameter after ``ctx``, without default, annotated w
 object; otherwise the stored object has one key per parameter.
 """
 
+import contextlib
 import inspect
 import types
 import typing
@@ -160,16 +161,25 @@ def _annotation_of(function: Handler, where: str, parameter: inspect.Parameter) 
     return _resolved(function, f"{where}: the annotation of parameter {parameter.name!r}", parameter.annotation)
 
 
+def _closed_over(function: object) -> dict[str, object]:
+    """Return what the function's closure holds by now: the name of a task that defers itself is bound after its declaration."""
+    code = getattr(function, "__code__", None)
+    found: dict[str, object] = {}
+    for name, cell in zip(getattr(code, "co_freevars", ()), getattr(function, "__closure__", None) or (), strict=True):
+        with contextlib.suppress(ValueError):  # the cell is empty
+            found[name] = cell.cell_contents
+    return found
+
+
 def _resolved(function: Handler, where: str, annotation: object) -> object:
     """Resolve an annotation that is text, or has text inside, in the names that the function sees."""
     if annotation is _EMPTY:
         return annotation
     plain = inspect.unwrap(function)
     names = getattr(plain, "__globals__", {})
-    closure = inspect.getclosurevars(plain).nonlocals if getattr(plain, "__closure__", None) else {}
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
     try:
-        hints = typing.get_type_hints(holder, globalns=names, localns=dict(closure), include_extras=True)
+        hints = typing.get_type_hints(holder, globalns=names, localns=_closed_over(plain), include_extras=True)
     except Exception as exc:
         raise DeclarationError(
             f"{where} cannot be resolved ({type(exc).__name__}: {exc}); "

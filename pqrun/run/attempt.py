@@ -8,7 +8,7 @@ the reason. Whatever user code raises, SystemExit and KeyboardInterrupt included
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -44,7 +44,9 @@ _LOGGER = logging.getLogger("pqrun")
 class Completions(Protocol):
     """What ``ctx.complete`` needs of the store."""
 
-    async def complete(self, claim: Claim, result: str | None, connection: Connection | None) -> None:
+    async def complete(
+        self, claim: Claim, result: str | None, connection: Connection | None, *, duration_ms: int
+    ) -> None:
         """Write DONE on the connection; raise ClaimLost or CompletionRefused where that cannot be."""
         ...
 
@@ -86,6 +88,8 @@ class Attempt:
         "_handler",
         "claim",
         "context",
+        "has_begun",
+        "is_abandoned",
         "is_given_up",
         "is_over",
         "job",
@@ -102,7 +106,10 @@ class Attempt:
         self.task: asyncio.Task[None] | None = None  # set by the executor right after the start
         self.thread: ThreadCall[object] | None = None
         self.timers: list[asyncio.TimerHandle] = []  # the executor's: timeout and giving up
+        # The task has had its first step: before that a cancellation would end it without any outcome.
+        self.has_begun = False
         self.is_given_up = False  # the executor has decided without waiting any longer
+        self.is_abandoned = False  # the worker has ended: whatever comes, nobody looks or writes any more
         self.is_over = False  # the handler has ended; its outcome is on its way
         self._handler = handler
         self._around = around
@@ -117,23 +124,26 @@ class Attempt:
 
     async def run(self) -> Outcome | Completed | None:
         """Run the handler to its end and decide."""
+        if (reason := self.context.cancel_reason) is not None:  # stopped between its start and this first step
+            return self._interrupted(reason, None)
+        self.has_begun = True
         try:
             payload = self._handler.decode(self.job.payload_json)
         except PayloadDecodeError as error:
             return Failed(self.claim, self.duration_ms, f"PayloadDecodeError: {error}")
-        except Exception as error:  # noqa: BLE001  # user code in validators: it says that this payload cannot be had
+        except BaseException as error:  # noqa: BLE001  # user code in validators: it says that this payload cannot be had
             return Failed(self.claim, self.duration_ms, error_text(error))
         try:
             value = await self._call(payload)
         except BaseException as error:  # noqa: BLE001  # the border to user code: SystemExit must not end the worker
-            return await self._after_exception(error)
-        return await self._after_return(value)
+            return await self._decide(error, None)
+        return await self._decide(None, value)
 
     def give_up(self) -> Outcome | None:
         """Decide for a handler that ignores being stopped; what it returns later is not written."""
         self.is_given_up = True
-        if self.context._completion:  # noqa: SLF001  # the context is the handler's face of this attempt
-            return None  # its own transaction decides; the reaper finds the row if that never commits
+        if self.is_completed:
+            return None  # its own transaction decides; when the handler ends at last, ``run`` looks how
         return self._interrupted(self.context.cancel_reason or "shutdown", None)
 
     @property
@@ -144,7 +154,7 @@ class Attempt:
     @property
     def is_completed(self) -> bool:
         """Whether ``ctx.complete`` was called: the row may be gone at any moment, rightly."""
-        return self.context._completion  # noqa: SLF001  # the context is the handler's face of this attempt
+        return self.context._completion  # the context is the handler's face of this attempt
 
     @property
     def is_async(self) -> bool:
@@ -162,12 +172,19 @@ class Attempt:
         self.thread = start_in_thread(self._handler.call, self.context, payload)
         return await self.thread.future
 
-    async def _complete(self, result: str | None, connection: Connection | None) -> None:
-        await self._around.completions.complete(self.claim, result, connection)
+    async def _decide(self, error: BaseException | None, value: object) -> Outcome | Completed | None:
+        # Before anything is awaited: a stop that comes now must not cancel the look at the database.
+        self.is_over = True
+        if self.is_completed and not self.is_abandoned:
+            return await self._after_complete(error)
+        if self.is_given_up:
+            return None
+        return self._after_return(value) if error is None else self._after_exception(error)
 
-    async def _after_return(self, value: object) -> Outcome | Completed | None:
-        if self.is_completed:
-            return await self._after_complete(None)
+    async def _complete(self, result: str | None, connection: Connection | None) -> None:
+        await self._around.completions.complete(self.claim, result, connection, duration_ms=self.duration_ms)
+
+    def _after_return(self, value: object) -> Outcome | None:
         reason = self.context.cancel_reason
         if reason is not None and reason != "shutdown":
             return self._interrupted(reason, None)
@@ -175,13 +192,11 @@ class Attempt:
             text = self._handler.encode(value)
         except ResultError as error:
             return Failed(self.claim, self.duration_ms, f"ResultError: {error}")
-        except Exception as error:  # noqa: BLE001  # user code in serializers: the result is refused
+        except BaseException as error:  # noqa: BLE001  # user code in serializers: the result is refused
             return Failed(self.claim, self.duration_ms, error_text(error))
         return Done(self.claim, self.duration_ms, text)
 
-    async def _after_exception(self, error: BaseException) -> Outcome | Completed | None:
-        if self.is_completed:
-            return await self._after_complete(error)
+    def _after_exception(self, error: BaseException) -> Outcome | None:
         reason = self.context.cancel_reason
         if reason is None and isinstance(error, asyncio.CancelledError) and self.task and self.task.cancelling():
             reason = "shutdown"  # the event loop is being torn down around us
@@ -195,7 +210,7 @@ class Attempt:
         if reason == "cancelled":
             return Cancelled(self.claim, self.duration_ms)
         if reason == "shutdown":
-            return decide_release(self.claim, self._counts, started=True)
+            return decide_release(self.claim, self._counts, started=self.has_begun)
         timeout = HandlerTimeout(f"{self.job.job_type} ran longer than its timeout of {self.job.timeout_seconds:g} s")
         timeout.__cause__ = error
         return self._failed(error_text(timeout))

@@ -38,11 +38,11 @@ class _Cursor:
         self._marks: deque[tuple[float, int]] = deque()
 
     def look(self, place: int, now: float) -> None:
-        if place < self._floor:
-            # A claim from the start was filled by rows below: there may be more of them, go on from there.
-            self._floor = place
-            self._marks.clear()
-        elif not self._marks or now - self._marks[-1][0] >= MARK_SECONDS:
+        # A claim that was filled by rows below what was seen before: there may be more of them, go on from there.
+        self._floor = min(self._floor, place)
+        while self._marks and self._marks[-1][1] > place:
+            self._marks.pop()
+        if not self._marks or now - self._marks[-1][0] >= MARK_SECONDS:
             self._marks.append((now, place))
 
     def boundary(self, now: float) -> int:

@@ -27,13 +27,17 @@ __all__ = [
     "Released",
     "Retrying",
     "StopRequested",
+    "StopStep",
     "ThreadsExhausted",
     "Unserved",
     "WorkerDied",
     "WorkerStarted",
-    "WorkerStopping",
     "WorkerStopped",
+    "WorkerStopping",
 ]
+
+StopStep: TypeAlias = Literal["stop fetching", "wait", "cancel", "give up", "flush"]
+"""The steps of a shutdown, in order; those that have nothing to do are left out."""
 
 
 class Picked(msgspec.Struct, frozen=True):
@@ -78,7 +82,7 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """This worker's reaper took a job back from a dead worker, or timed it out; ``status`` is what it is now."""
+    """The reaper of this worker took a job back from a dead worker, or timed it out; ``status`` is what it is now."""
 
     job_id: int
     job_type: str
@@ -152,7 +156,7 @@ class WorkerStopping(msgspec.Struct, frozen=True):
     """A step of the shutdown: what is done now, with how many jobs in hand."""
 
     worker_id: str
-    step: Literal["stop fetching", "release", "wait", "cancel", "give up", "flush"]
+    step: StopStep
     jobs: int
 
 
@@ -192,16 +196,22 @@ class Events:
     """The stream: whoever subscribes gets every event from then on, in order."""
 
     def __init__(self) -> None:
-        self._subscribers: list[Callable[[Event], None]] = []
+        # Replaced, never changed: a subscriber may come or go while others are being told.
+        self._subscribers: dict[object, Callable[[Event], None]] = {}
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
         """Add a subscriber and return the function that removes it."""
-        self._subscribers.append(subscriber)
-        return lambda: self._subscribers.remove(subscriber)
+        key = object()
+        self._subscribers = {**self._subscribers, key: subscriber}
+
+        def leave() -> None:
+            self._subscribers = {k: other for k, other in self._subscribers.items() if k is not key}
+
+        return leave
 
     def emit(self, event: Event) -> None:
         """Tell all subscribers."""
-        for subscriber in self._subscribers:
+        for subscriber in self._subscribers.values():
             try:
                 subscriber(event)
             except Exception:  # the border to user code: a subscriber must not end a worker

@@ -232,9 +232,13 @@ class Executor:
             self._stop(attempt, "shutdown")
 
     def give_up_all(self) -> None:
-        """Decide for all that still run; their tasks and threads are left to end by themselves."""
+        """Decide for all that still run, and ask the database no more; their tasks and threads are left to end by themselves."""
         for attempt in list(self._running.values()):
+            if attempt.is_over and attempt.task is not None:
+                attempt.task.cancel()  # its handler has ended, it only waits for the database
             self._give_up(attempt)
+        for attempt in self._given_up:
+            attempt.is_abandoned = True
 
     # Inside.
 
@@ -258,8 +262,7 @@ class Executor:
     async def _run(self, attempt: Attempt) -> None:
         outcome = await attempt.run()
         if attempt.is_given_up:
-            if not attempt.is_thread_alive:
-                self._events.emit(events.LateReturn(attempt.job))
+            self._returned_late(attempt, outcome)
             return
         attempt.is_over = True
         for timer in attempt.timers:
@@ -290,9 +293,9 @@ class Executor:
     def _stop(self, attempt: Attempt, reason: CancelReason) -> None:
         if attempt.context.cancelled or attempt.is_over or attempt.claim not in self._running:
             return
-        attempt.context._request_stop(reason)  # noqa: SLF001  # the context is the handler's face of this attempt
+        attempt.context._request_stop(reason)  # the context is the handler's face of this attempt
         self._events.emit(events.StopRequested(attempt.job, reason))
-        if attempt.is_async and attempt.task is not None:
+        if attempt.is_async and attempt.has_begun and attempt.task is not None:
             attempt.task.cancel()
         attempt.timers.append(asyncio.get_running_loop().call_later(self._grace, self._give_up, attempt))
 
@@ -303,9 +306,19 @@ class Executor:
         for timer in attempt.timers:
             timer.cancel()
         self._given_up.append(attempt)
-        if not attempt.is_async:
-            attempt.task.cancel()  # it only waits for the thread, which cannot be stopped
         self._ended(attempt, outcome, is_delivered=False)
+
+    def _returned_late(self, attempt: Attempt, outcome: Outcome | Completed | None) -> None:
+        if attempt.is_thread_alive:
+            return  # only its task has ended, with the event loop
+        self._events.emit(events.LateReturn(attempt.job))
+        match outcome:
+            case None:
+                pass  # the outcome was decided when it was given up
+            case Completed():
+                self._events.emit(events.Done(attempt.job, attempt.duration_ms))
+            case _:  # its transaction is over and has not committed: nobody else would write anything
+                self._deliver(attempt.job, outcome)
 
     def _release(self, job: Job) -> None:
         counts = Counts(job.attempts, job.max_attempts, job.lost, job.releases)

@@ -158,8 +158,7 @@ class Fetcher:
     # The loop.
 
     async def _tick(self) -> float:
-        free, room = self._slots.capacity()
-        if free + room <= 0:
+        if sum(self._slots.capacity()) <= 0:
             self._is_hungry = True
             return FULL_SECONDS
         now = time.monotonic()
@@ -169,14 +168,19 @@ class Fetcher:
         if now >= self._next_due:
             await self._promote()
         if self._has_suspect:
-            return await self._take_suspect()
-        found = 0
-        if len(self._lanes):
-            found = await self._claim(free, room, is_scan=is_scan)
+            if self._slots.has_unstarted or self._slots.capacity()[0] <= 0:
+                return FULL_SECONDS  # nothing else is claimed meanwhile: the next free slot is for the suspect
+            await self._take_suspect()
+        # Also after a suspect, and when there is none for us: others must not wait until the last of them is through.
+        free, room = self._slots.capacity()
+        if free + room <= 0:
+            self._is_hungry = True
+            return FULL_SECONDS
+        found = await self._claim(free, room, is_scan=is_scan) if len(self._lanes) else 0
         if is_scan:
             self._lanes.scanned(now, time.monotonic())
         self._streak = 0 if found or self._is_hungry else self._streak + 1
-        return self._sleep()
+        return 0.0 if self._has_suspect else self._sleep()
 
     async def _claim(self, free: int, room: int, *, is_scan: bool) -> int:
         limit = min(free + room, CLAIM_ROWS)
@@ -196,33 +200,33 @@ class Fetcher:
             self._slots.take(batch.jobs)
         return len(batch.jobs)
 
-    async def _take_suspect(self) -> float:
-        """Wait until nothing unstarted is held and a slot is free, then claim one such job, and nothing else beside it."""
-        if self._slots.has_unstarted or self._slots.capacity()[0] <= 0:
-            return FULL_SECONDS
+    async def _take_suspect(self) -> None:
+        """Claim one such job, and start nothing else beside it."""
+        self._has_suspect = False  # before the look: a hint that comes meanwhile counts
         job = await self._store.claim_suspect(self._queues, self._slots.served_types(), self._slots.alive_ids())
-        if job is None:
-            self._has_suspect = False
-        else:
+        if job is not None:
+            self._has_suspect = True  # there may be more
             await self._slots.take_alone(job)
-        return 0.0
 
     async def _promote(self) -> None:
-        promoted = await self._store.promote(self._due_after)
+        self._next_due = float("inf")  # a hint that comes during the statement, and that its snapshot misses, lowers it
+        try:
+            promoted = await self._store.promote(self._due_after)
+        except BaseException:
+            self._next_due = 0.0
+            raise
         self._lanes.add(promoted.lanes)
         self._has_suspect = self._has_suspect or promoted.has_suspect
         self._due_after = promoted.last_run_after or self._due_after
         if promoted.jobs:
             self._next_due = 0.0  # there may be more due than one statement takes
-        elif promoted.next_in_seconds is None:
-            self._next_due = float("inf")
-        else:
-            self._next_due = time.monotonic() + promoted.next_in_seconds
+        elif promoted.next_in_seconds is not None:
+            self._next_due = min(self._next_due, time.monotonic() + promoted.next_in_seconds)
 
     async def _survey(self) -> None:
         survey = await self._store.survey(self._queues)
         self._lanes.add(survey.lanes)
-        self._has_suspect = survey.has_suspect
+        self._has_suspect = self._has_suspect or survey.has_suspect
         # A scan from the start for promotions too: what committed late lies below their cursor.
         self._due_after = None
         self._next_due = 0.0

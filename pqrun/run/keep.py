@@ -100,15 +100,18 @@ class Keeper:
         self._on_message = on_message
         self._on_dead = on_dead
         self._main = asyncio.get_running_loop()
+        self._is_started = False
         self._own: asyncio.AbstractEventLoop | None = None  # the thread's loop, or the main one
         self._stop = threading.Event()  # set by the main loop, read by the keeper's
         self._wake: asyncio.Event | None = None  # of the keeper's loop
         self._ended = asyncio.Event()  # of the main loop
         self._worker: int | None = None  # written by the keeper's loop alone
+        self._is_set_up = False  # the same: whether the present connection listens and holds the lock
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start the thread, or the task."""
+        self._is_started = True
         if self._in_thread:
             threading.Thread(target=self._thread, name="pqrun keeper", daemon=True).start()
         else:
@@ -117,6 +120,8 @@ class Keeper:
     async def stop(self, timeout: float) -> bool:
         """Deregister and end; return whether that was in time. The thread is a daemon, so a hung one does not hold the process."""
         self._stop.set()
+        if not self._is_started:
+            return True
         if self._own is not None and self._wake is not None:
             with contextlib.suppress(RuntimeError):  # its loop has just closed
                 self._own.call_soon_threadsafe(self._wake.set)
@@ -147,8 +152,10 @@ class Keeper:
                 await self._pause(seconds)
             await self._leave(registry)
         finally:
-            await registry.close()
-            self._tell(self._ended.set)
+            try:
+                await registry.close()
+            finally:
+                self._tell(self._ended.set)
 
     async def _pause(self, seconds: float) -> None:
         assert self._wake is not None  # noqa: S101  # set before the loop
@@ -157,14 +164,8 @@ class Keeper:
                 await asyncio.wait_for(self._wake.wait(), seconds)
 
     async def _tick(self, registry: Registry) -> None:
-        if not registry.is_connected:
-            if self._observer is not None:
-                self._observer.reset()
-            await registry.connect()
-            await registry.listen(lambda message: self._tell(self._on_message, message))
-            self._tell(self._on_connected)  # whatever was announced before is not heard
-            if self._worker is not None:
-                await registry.hold_lock(self._worker)
+        if not (self._is_set_up and registry.is_connected):
+            await self._set_up(registry)
         if self._worker is None:
             await self._register(registry)
         worker = self._worker
@@ -173,6 +174,19 @@ class Keeper:
         if not beats.is_registered:
             await self._register(registry)
         await self._observe(registry, beats)
+
+    async def _set_up(self, registry: Registry) -> None:
+        self._is_set_up = (
+            False  # until all of it has worked: a connection that stands but does not listen hears nothing, for ever
+        )
+        if self._observer is not None:
+            self._observer.reset()
+        await registry.connect()
+        await registry.listen(lambda message: self._tell(self._on_message, message))
+        if self._worker is not None:
+            await registry.hold_lock(self._worker)
+        self._is_set_up = True
+        self._tell(self._on_connected)  # whatever was announced before is not heard
 
     async def _register(self, registry: Registry) -> None:
         worker = await registry.register(self._worker_id, socket.gethostname(), os.getpid())

@@ -103,6 +103,8 @@ class Settler:
 
     async def wait_flushed(self, timeout: float) -> bool:
         """Wait until everything handed in is written; return whether it was in time."""
+        if self._idle.is_set():
+            return True
         try:
             await asyncio.wait_for(self._idle.wait(), max(timeout, 0.0))
         except TimeoutError:
@@ -120,18 +122,15 @@ class Settler:
         if not self._in_flight:
             self._idle.set()
             return 60.0
-        await self._write(self._in_flight)
-        self._in_flight = []
+        await self._write(list(self._in_flight))
+        self._in_doubt = False
         if not self._pending:
             self._idle.set()
         return 0.0 if self._pending else 60.0
 
     async def _write(self, batch: list[_Pending]) -> None:
         try:
-            settled = await self._store.settle([p.outcome for p in batch], self._awaited_of(batch))
-        except DatabaseUnavailableError:
-            self._in_doubt = True
-            raise
+            settled = await self._settle(batch)
         except StoreError as error:
             if type(error) is not StoreError:
                 raise  # a conflict or a missing schema says nothing about what the batch holds
@@ -139,36 +138,72 @@ class Settler:
             return
         await self._tell(batch, settled)
 
+    async def _settle(self, batch: list[_Pending]) -> list[Settled]:
+        try:
+            return await self._store.settle([p.outcome for p in batch], self._awaited_of(batch))
+        except DatabaseUnavailableError:
+            self._in_doubt = True
+            raise
+
     async def _write_one_by_one(self, batch: list[_Pending]) -> None:
         """The database refused the batch for what it holds: find the one, so that its neighbours are written."""
         for pending in batch:
             try:
-                settled = await self._store.settle([pending.outcome], self._awaited_of([pending]))
+                settled = await self._settle([pending])
             except StoreError as refused:
                 if type(refused) is not StoreError:
                     raise
-                failed = outcomes.Failed(pending.outcome.claim, None, f"the outcome could not be stored: {refused}")
-                settled = await self._store.settle([failed], [])
-                pending = pending._replace(outcome=failed)  # noqa: PLW2901  # told as what was written
-            await self._tell([pending], settled)
+                await self._write_refused(pending, refused)
+            else:
+                await self._tell([pending], settled)
+
+    async def _write_refused(self, pending: _Pending, refused: StoreError) -> None:
+        error = f"the outcome could not be stored: {refused}"
+        failed = pending._replace(outcome=outcomes.Failed(pending.outcome.claim, None, error))
+        try:
+            settled = await self._settle([failed])
+        except StoreError as again:
+            if type(again) is not StoreError:
+                raise
+            # A trigger of the user's, say: whatever is written is refused. Trying for ever would hold up everybody's outcomes.
+            text = f"no outcome of job {pending.job.id} can be stored, it stays RUNNING until this worker ends: {again}"
+            self._events.emit(events.LoopFailed("settle", one_line(text), 1, 0.0))
+            self._over(pending)
+            return
+        await self._tell([failed], settled)
 
     async def _tell(self, batch: list[_Pending], settled: list[Settled]) -> None:
-        in_doubt, self._in_doubt = self._in_doubt, False
         written = {s.claim: s for s in settled}
+        if self._in_doubt:
+            for outcome in (p.outcome for p in batch if p.outcome.claim not in written):
+                if (before := await self._written_before(outcome)) is not None:
+                    written[outcome.claim] = before
+        # Nothing awaits from here on: what is told is out of flight, so that no later error makes it be written and told again.
         for pending in batch:
             found = written.get(pending.outcome.claim)
             if found is not None:
                 self._tell_written(pending, found)
-            elif not (in_doubt and await self._was_written(pending.outcome)):
+            else:
                 self._events.emit(events.ClaimLost(pending.job))
-            if pending.written is not None and not pending.written.done():
-                pending.written.set_result(None)
+            self._over(pending)
 
-    async def _was_written(self, outcome: Outcome) -> bool:
-        """After a try with unknown end: whether it was that one. What went back to waiting leaves no trace of its claim."""
-        if isinstance(outcome, (outcomes.Retrying, outcomes.Released, outcomes.Recovered)):
-            return True
-        return await self._store.find_claim(outcome.claim) is not None
+    def _over(self, pending: _Pending) -> None:
+        del self._in_flight[0]  # outcomes are told in the order of the batch
+        if pending.written is not None and not pending.written.done():
+            pending.written.set_result(None)
+
+    async def _written_before(self, outcome: Outcome) -> Settled | None:
+        """After a try with unknown end: what that one wrote. A job that went back to waiting has no trace of its claim."""
+        status = await self._store.find_claim(outcome.claim)
+        if status is not None:
+            return Settled(outcome.claim, status, None)
+        match outcome:
+            case outcomes.Retrying():
+                return Settled(outcome.claim, Status.SCHEDULED, outcome.delay_seconds)
+            case outcomes.Released() | outcomes.Recovered():
+                return Settled(outcome.claim, Status.READY, None)
+            case _:
+                return None
 
     def _awaited_of(self, batch: list[_Pending]) -> list[int]:
         if not self._awaited:

@@ -72,9 +72,9 @@ def _unless_done(future: "asyncio.Future[T]", settle: Callable[[], None]) -> Non
 
 
 def _storable(error: BaseException) -> BaseException:
-    """A future refuses StopIteration, and would then never be done."""
-    if not isinstance(error, StopIteration):
+    """A future refuses StopIteration, and would then never be done; GeneratorExit would close whoever awaits it, unheard."""
+    if not isinstance(error, StopIteration | GeneratorExit):
         return error
-    replacement = RuntimeError("the function raised StopIteration")
+    replacement = RuntimeError(f"the function raised {type(error).__name__}")
     replacement.__cause__ = error
     return replacement

@@ -1,11 +1,25 @@
 """Connections from a DSN: opened within a limit, and with errors that never show the password."""
 
+import re
 from urllib.parse import unquote, urlsplit
 
 import asyncpg
+
 from pqrun.errors import ConfigurationError, DatabaseUnavailableError
 
-__all__ = ["COMMAND_SECONDS", "CONNECT_SECONDS", "check_dsn", "describe_dsn", "open_connection", "open_pool"]
+__all__ = [
+    "COMMAND_SECONDS",
+    "CONNECT_ERRORS",
+    "CONNECT_SECONDS",
+    "check_dsn",
+    "describe_dsn",
+    "explain",
+    "open_connection",
+    "open_pool",
+]
+
+CONNECT_ERRORS = (TimeoutError, ValueError, OverflowError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+"""What opening a connection raises; ValueError is a DSN that the driver cannot read, and may show it."""
 
 CONNECT_SECONDS = 10.0
 """How long opening one connection may take."""
@@ -19,19 +33,45 @@ POOL_MAX_SIZE = 10
 _EXPECTED = "expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE (special characters percent-encoded)"
 
 
+_HOST = re.compile(r"(\[[\w.:%]+\]|[^:\[\]]*)(:\d+)?", re.ASCII)
+
+
 def check_dsn(dsn: str) -> str:
     """Return the DSN in the form that the driver takes, or raise ConfigurationError, which never shows it."""
-    dsn = dsn.replace("postgresql+asyncpg://", "postgresql://", 1) if dsn.startswith("postgresql+asyncpg://") else dsn
-    scheme = dsn.partition("://")[0]
-    if scheme not in ("postgresql", "postgres"):
-        raise ConfigurationError(f"the DSN is not a PostgreSQL URL: {_EXPECTED}")
-    if urlsplit(dsn).fragment or "#" in dsn:
-        raise ConfigurationError(f"the DSN has an unescaped '#' (write %23): {_EXPECTED}")
+    if dsn.startswith("postgresql+asyncpg://"):
+        dsn = dsn.replace("+asyncpg", "", 1)
+    problem = _problem_of(dsn)
+    if problem is not None:
+        raise ConfigurationError(f"the DSN {problem}: {_EXPECTED}")
     return dsn
 
 
+def _problem_of(dsn: str) -> str | None:
+    """Say what is wrong with a DSN, without quoting it: what looks like a host or a path may be part of a password."""
+    if dsn.partition("://")[0] not in ("postgresql", "postgres"):
+        return "is not a PostgreSQL URL"
+    if "#" in dsn:
+        return "has an unescaped '#' (write %23)"
+    try:
+        parts = urlsplit(dsn)
+    except ValueError:
+        return "cannot be read"
+    if not all(map(_is_host, parts.netloc.rpartition("@")[2].split(","))):
+        return "has no readable host and port; is a character of the password not percent-encoded?"
+    if "@" in parts.path:
+        return "has an unescaped '/' before its host (write %2F)"
+    if not all("=" in option for option in parts.query.split("&") if option):
+        return "has an unescaped '?' (write %3F)"
+    return None
+
+
+def _is_host(text: str) -> bool:
+    found = _HOST.fullmatch(text)
+    return found is not None and int((found[2] or ":0")[1:]) < 65536
+
+
 def describe_dsn(dsn: str) -> str:
-    """Return host and database of a DSN, for logs and errors; user, password and query are left out."""
+    """Return host and database of a checked DSN, for logs and errors; user, password and query are left out."""
     try:
         parts = urlsplit(dsn)
         host = parts.netloc.rpartition("@")[2]
@@ -51,8 +91,8 @@ async def open_connection(dsn: str, *, application_name: str = "pqrun") -> async
             command_timeout=COMMAND_SECONDS,
             server_settings={"application_name": application_name},
         )
-    except (TimeoutError, ValueError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        failure = _explain(error, dsn)
+    except CONNECT_ERRORS as error:
+        failure = explain(error, dsn)
     # Raised outside of the except block: the driver's own error can print a malformed DSN, and must not be in the chain.
     raise failure
 
@@ -68,19 +108,20 @@ async def open_pool(dsn: str) -> asyncpg.Pool:
             command_timeout=COMMAND_SECONDS,
             server_settings={"application_name": "pqrun"},
         )
-    except (TimeoutError, ValueError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        failure = _explain(error, dsn)
+    except CONNECT_ERRORS as error:
+        failure = explain(error, dsn)
     raise failure
 
 
-def _explain(error: BaseException, dsn: str) -> ConfigurationError | DatabaseUnavailableError:
-    where = describe_dsn(dsn)
+def explain(error: BaseException, dsn: str | None) -> ConfigurationError | DatabaseUnavailableError:
+    """Say why no connection could be had, without what the driver says of the DSN (None: a handed-in pool has it)."""
+    where = "the database of the pool" if dsn is None else describe_dsn(dsn)
     if isinstance(error, asyncpg.PostgresError):
         return DatabaseUnavailableError(
             f"cannot connect to {where}: {error.message or type(error).__name__} (SQLSTATE {error.sqlstate})"
         )
     if isinstance(error, TimeoutError):
-        return DatabaseUnavailableError(f"cannot connect to {where}: no answer within {CONNECT_SECONDS:g} s")
+        return DatabaseUnavailableError(f"cannot connect to {where}: no connection within {CONNECT_SECONDS:g} s")
     if isinstance(error, OSError):
         return DatabaseUnavailableError(f"cannot connect to {where}: {error.strerror or type(error).__name__}")
     if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from asyncpg import Record
+
 from pqrun.job.record import Enqueued, NewJob
 
 __all__ = ["BATCH_ROWS", "Runs", "insert_or_find"]

@@ -3,14 +3,17 @@
 The driver's messages are kept (they name tables and SQLSTATEs), its DETAIL is not: that may quote a row with its payload.
 """
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import asyncpg
+
 from pqrun.errors import ConflictError, DatabaseUnavailableError, PqrunError, SchemaError, StoreError
 
-__all__ = ["is_conflict", "is_disconnect", "translate", "translating"]
+__all__ = ["DRIVER_ERRORS", "is_conflict", "is_disconnect", "translate", "translating"]
+
+DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError)
+"""What the driver raises (a timeout is an OSError)."""
 
 _CONFLICTS = frozenset({"40001", "40P01"})
 """Serialization failure and deadlock: the transaction did nothing and may be repeated."""
@@ -26,7 +29,10 @@ _MISSING = frozenset({"42P01", "3F000", "42883", "42703"})
 
 def is_conflict(error: BaseException) -> bool:
     """Whether the transaction was rolled back by PostgreSQL only because of concurrency, and may be repeated."""
-    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _CONFLICTS
+    # A plan that a migration made invalid is the same: inside a transaction the driver can only report it, and plans anew next time.
+    return isinstance(error, asyncpg.InvalidCachedStatementError) or (
+        isinstance(error, asyncpg.PostgresError) and error.sqlstate in _CONFLICTS
+    )
 
 
 def is_disconnect(error: BaseException) -> bool:
@@ -34,7 +40,8 @@ def is_disconnect(error: BaseException) -> bool:
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         return state.startswith("08") or state in {"57P01", "57P02", "57P03", "57P05"}
-    return isinstance(error, (OSError, EOFError, asyncpg.InterfaceError, asyncio.TimeoutError))
+    # InternalClientError: a backend that was terminated while it was idle, whose last words the driver did not expect.
+    return isinstance(error, (OSError, EOFError, asyncpg.InterfaceError, asyncpg.InternalClientError))
 
 
 def translate(error: BaseException) -> PqrunError:
@@ -53,7 +60,7 @@ def translate(error: BaseException) -> PqrunError:
 def _translate_state(error: asyncpg.PostgresError) -> PqrunError:
     state = error.sqlstate or "?????"
     said = f"{error.message or type(error).__name__} (SQLSTATE {state})"
-    if state in _CONFLICTS:
+    if is_conflict(error):
         return ConflictError(f"conflict with a concurrent transaction, repeat yours: {said}")
     if state in _MISSING:
         return SchemaError(f"the pqrun schema is missing or older than this code: {said}; run: pqrun migrate")
@@ -68,7 +75,7 @@ def translating() -> Iterator[None]:
     failure: PqrunError | None = None
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError) as error:
+    except DRIVER_ERRORS as error:
         failure = translate(error)
     # Raised outside of the except block: the driver's error (whose DETAIL may quote a row) is not even its __context__.
     if failure is not None:

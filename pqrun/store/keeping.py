@@ -1,11 +1,13 @@
 """The keeper's connection: the registry's statements, the session lock, and the notifications, all on one."""
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 
 import asyncpg
 
 from pqrun.store import registry
-from pqrun.store.failure import translating
+from pqrun.store.failure import DRIVER_ERRORS, translating
 from pqrun.store.link import Opener, Session
 from pqrun.store.registry import Beat, Beats
 from pqrun.store.statements import Statements
@@ -20,6 +22,7 @@ class KeptRegistry:
         self._opener = opener
         self._statements = statements
         self._connection: asyncpg.Connection | None = None
+        self._heard: Callable[[object, int, str, object], None] | None = None  # what listens on the present connection
 
     @property
     def is_connected(self) -> bool:
@@ -33,10 +36,15 @@ class KeptRegistry:
             self._connection = await self._opener.open()
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; one that a pool lent goes back without our listener, of which the pool would warn."""
         connection, self._connection = self._connection, None
-        if connection is not None:
-            await self._opener.dispose(connection, 1.0)
+        heard, self._heard = self._heard, None
+        if connection is None:
+            return
+        if heard is not None:
+            with contextlib.suppress(*DRIVER_ERRORS):  # it does not answer: it is disposed of all the same
+                await asyncio.wait_for(connection.remove_listener(self._statements.schema, heard), 1.0)
+        await self._opener.dispose(connection, 1.0)
 
     async def listen(self, on_message: Callable[[str], None]) -> None:
         """Hear the schema's channel until the connection ends."""
@@ -44,6 +52,7 @@ class KeptRegistry:
         def heard(_connection: object, _pid: int, _channel: str, message: object) -> None:
             on_message(str(message))
 
+        self._heard = heard
         with translating():
             await self._opened.add_listener(self._statements.schema, heard)
 

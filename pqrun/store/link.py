@@ -12,7 +12,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 import asyncpg
-from pqrun.store.failure import is_conflict, is_disconnect, translate
+
+from pqrun.store.failure import DRIVER_ERRORS, is_conflict, is_disconnect, translate
 from pqrun.store.statements import Statements
 
 __all__ = ["CONFLICT_TRIES", "KeptLink", "Link", "Opener", "Session", "pause_after_conflict"]
@@ -107,7 +108,7 @@ class KeptLink:
                 session = await self._session()
                 async with session.connection.transaction():
                     yield session
-            except Exception as error:  # noqa: BLE001  # the border to the driver: whatever it raises is translated
+            except DRIVER_ERRORS as error:  # what the caller's own code raises inside passes as it is
                 failure = error
             if failure is not None:
                 await self._doubt(failure)
@@ -121,11 +122,15 @@ class KeptLink:
 
     async def _session(self) -> Session:
         if self._connection is None or self._connection.is_closed():
-            connection = await self._opener.open()
-            await connection.execute(PLANNER_SETTINGS)
-            self._connection = connection
+            await self.close(timeout=0.5)  # a lent connection goes back to its pool when it is gone, too
+            self._connection = await self._opener.open()
+            try:
+                await self._connection.execute(PLANNER_SETTINGS)
+            except BaseException:
+                await self.close(timeout=0.5)
+                raise
         return Session(self._connection, self._statements)
 
     async def _doubt(self, failure: BaseException) -> None:
-        if is_disconnect(failure) or isinstance(failure, asyncpg.InternalClientError):
+        if is_disconnect(failure):
             await self.close(timeout=0.5)

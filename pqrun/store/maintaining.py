@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from asyncpg import Record
+
 from pqrun.job.outcome import Counts, Failed, Outcome, Recovered, Retrying, decide_lost
 from pqrun.job.record import Claim
 from pqrun.store.link import Link

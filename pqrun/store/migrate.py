@@ -8,11 +8,13 @@ everybody queue behind the migration.
 import asyncio
 import hashlib
 import re
+import shlex
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
 import asyncpg
+
 from pqrun.errors import SchemaError
 from pqrun.store.failure import translate
 from pqrun.store.statements import quote_identifier, render
@@ -41,11 +43,14 @@ class Migration(NamedTuple):
 @cache
 def migrations() -> tuple[Migration, ...]:
     """Return all migrations of this version of pqrun, in order."""
-    found = []
-    for entry in (files("pqrun.store") / "migrations").iterdir():
-        if matched := _NAME.fullmatch(entry.name):
-            found.append(Migration(int(matched[1]), matched[2], entry.read_text("utf-8")))
-    return tuple(sorted(found))
+    folder = files("pqrun.store") / "migrations"
+    return tuple(
+        sorted(
+            Migration(int(matched[1]), matched[2], entry.read_text("utf-8"))
+            for entry in folder.iterdir()
+            if (matched := _NAME.fullmatch(entry.name))
+        )
+    )
 
 
 def _journal_sql(schema: str) -> str:
@@ -129,7 +134,7 @@ async def _recorded(connection: asyncpg.Connection, schema: str) -> dict[int, st
 
 async def check_schema(connection: asyncpg.Connection, schema: str) -> None:
     """Raise SchemaError, naming the command, when the schema is missing or older than this code; a newer one is served."""
-    hint = "run: pqrun migrate" + ("" if schema == "pqrun" else f" --schema {schema}")
+    hint = "run: pqrun migrate" + ("" if schema == "pqrun" else f" --schema {shlex.quote(schema)}")
     try:
         if not await _has_journal(connection, schema):
             raise SchemaError(f"the schema {schema!r} does not exist in this database; {hint}")

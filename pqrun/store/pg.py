@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import cast
+from typing import Self, cast
 
 import asyncpg
+
 from pqrun.embedded import EmbeddedServer, start_server_async
 from pqrun.errors import ConflictError, JobBusy, JobNotFound, ResultTimeout, RetryRefused
 from pqrun.job.dedupe import stored_key
@@ -22,10 +23,10 @@ from pqrun.job.outcome import CancelOutcome
 from pqrun.job.record import Enqueued, Job, NewJob
 from pqrun.job.state import Status
 from pqrun.job.storable import dump_object
+from pqrun.store.borrowed import BorrowedLink
 from pqrun.store.connecting import check_dsn, describe_dsn, open_connection
 from pqrun.store.enqueueing import insert_or_find
 from pqrun.store.failure import translating
-from pqrun.store.borrowed import BorrowedLink
 from pqrun.store.link import CONFLICT_TRIES, KeptLink, Link, Session, pause_after_conflict
 from pqrun.store.migrate import Migration, check_schema, migrate
 from pqrun.store.ports import Connection, Pool
@@ -58,6 +59,7 @@ class PgJobStore:
             dsn = check_dsn(dsn)
         self._source = PoolSource(dsn, pool)
         self._waiter: Waiter | None = None
+        self._opening = asyncio.Lock()
         self._server: EmbeddedServer | None = None
         self._dsn: str | None = None  # the resolved one, while open
 
@@ -84,10 +86,19 @@ class PgJobStore:
     async def start(self) -> None:
         """Open the store; a second start does nothing. An embedded database is started and migrated.
 
-        Raises ConfigurationError, DatabaseUnavailableError, or EmbeddedError.
+        No connection is made until one is needed. Raises ConfigurationError, WrongLoopError, or EmbeddedError.
         """
-        if self.is_open:
-            return
+        async with self._opening:
+            if self.is_open:
+                _ = self._source.checked()  # open elsewhere is not open here: say so now
+                return
+            try:
+                await self._open()
+            except BaseException:
+                await self.close()
+                raise
+
+    async def _open(self) -> None:
         self._dsn = await self._resolve() or None
         await self._source.open(self._dsn)
         opener = None if self._dsn is None else DsnOpener(self._dsn, "pqrun results")
@@ -98,14 +109,14 @@ class PgJobStore:
     async def close(self, timeout: float = 10.0) -> None:
         """Close what ``start`` opened, within ``timeout`` seconds; a second close does nothing."""
         waiter, self._waiter = self._waiter, None
-        if waiter is not None and self.is_open:
+        if waiter is not None and self._source.is_here:
             await waiter.close()
         await self._source.close(timeout)
         server, self._server = self._server, None
         if server is not None:
             await asyncio.to_thread(server.close)
 
-    async def __aenter__(self) -> "PgJobStore":
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -118,9 +129,9 @@ class PgJobStore:
         Returns the migrations that were applied. Raises SchemaError when the schema was made by another text of the same version.
         """
         if self._source.is_handed_in:
-            async with self.connection() as lent:
+            async with self._source.acquire(unopened=True) as lent:
                 with translating():
-                    return await migrate(cast("asyncpg.Connection", lent), self.schema)
+                    return await migrate(lent, self.schema)
         connection = await open_connection(await self._resolve(), application_name="pqrun migrate")
         try:
             with translating():

@@ -1,6 +1,7 @@
 """Rows of the driver turned into the values of ``pqrun.job.record``."""
 
 from asyncpg import Record
+
 from pqrun.job.record import Job
 from pqrun.job.state import Status
 

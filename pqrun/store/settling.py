@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, assert_never
 
 from asyncpg import Record
+
 from pqrun.job.outcome import Cancelled, Done, Failed, Outcome, Recovered, Released, Retrying
 from pqrun.job.record import Claim
 from pqrun.job.state import Status
@@ -60,13 +61,19 @@ def _row(outcome: Outcome) -> _Row:
             assert_never(outcome)
 
 
+def _job_id(row: _Row) -> int:
+    return row.job_id
+
+
 def _ids(claim: Claim) -> tuple[int, int]:
     return claim.job_id, claim.claim_id
 
 
 async def settle(session: Runs, outcomes: Iterable[Outcome], *, awaited: Collection[int] = ()) -> list[Settled]:
     """Write the outcomes in one statement and return those that held; the others' claims were lost before."""
-    rows = sorted(map(_row, outcomes))
+    rows = sorted(map(_row, outcomes), key=_job_id)
+    if not rows:
+        return []
     columns = [list(column) for column in zip(*rows, strict=True)]
     written: list[Record] = await session.run("settle", *columns, list(awaited))
     return [Settled(Claim(r["id"], r["claim_id"]), Status(r["status"]), r["due_in_seconds"]) for r in written]

@@ -8,8 +8,9 @@ from typing import TypeAlias, cast
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
+
 from pqrun.errors import ConfigurationError, NotOpenError, WrongLoopError
-from pqrun.store.connecting import CONNECT_SECONDS, open_connection, open_pool
+from pqrun.store.connecting import CONNECT_ERRORS, CONNECT_SECONDS, explain, open_connection, open_pool
 from pqrun.store.ports import Connection, Pool
 
 __all__ = ["DirectDsn", "DsnOpener", "FactoryOpener", "PoolOpener", "PoolSource", "terminate_in_time"]
@@ -92,6 +93,7 @@ class PoolSource:
         self.dsn = dsn
         self._given = cast("asyncpg.Pool | None", pool)
         self._pool: asyncpg.Pool | None = None
+        self._dsn: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
 
@@ -101,6 +103,11 @@ class PoolSource:
         return self._pool is not None and self._pid == os.getpid()
 
     @property
+    def is_here(self) -> bool:
+        """Whether it is open, and in the running loop."""
+        return self.is_open and self._loop is asyncio.get_running_loop()
+
+    @property
     def is_handed_in(self) -> bool:
         """Whether the pool belongs to the caller, who also closes it."""
         return self._given is not None
@@ -108,6 +115,7 @@ class PoolSource:
     async def open(self, dsn: str | None) -> None:
         """Bind to the running loop and open the pool (``dsn`` is the resolved one)."""
         self._pool = self._given if self._given is not None else await open_pool(dsn or "")
+        self._dsn = dsn
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
 
@@ -116,7 +124,9 @@ class PoolSource:
         pool, self._pool = self._pool, None
         if pool is None or self.is_handed_in:
             return
-        if self._loop is not asyncio.get_running_loop() or self._pid != os.getpid():
+        if (
+            self._loop is not asyncio.get_running_loop() or self._pid != os.getpid()
+        ):  # `is_here`, of the pool taken above
             return  # its loop or process is not ours to close from; the sockets go with it
         try:
             await asyncio.wait_for(pool.close(), timeout)
@@ -135,10 +145,25 @@ class PoolSource:
         return PoolOpener(pool)
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[asyncpg.Connection]:
-        """Lend a connection, within a limit of time."""
-        async with self.checked().acquire(timeout=CONNECT_SECONDS) as connection:
+    async def acquire(self, *, unopened: bool = False) -> AsyncIterator[asyncpg.Connection]:
+        """Lend a connection, within a limit of time; ``unopened``: of a handed-in pool, even before ``open``.
+
+        Raises ConfigurationError and DatabaseUnavailableError; what is raised inside passes as it is.
+        """
+        pool = self._given if unopened and self._given is not None else self.checked()
+        connection = await self._borrow(pool)
+        try:
             yield cast("asyncpg.Connection", connection)
+        finally:
+            await pool.release(connection)
+
+    async def _borrow(self, pool: asyncpg.Pool) -> PoolConnectionProxy:
+        try:
+            return await pool.acquire(timeout=CONNECT_SECONDS)
+        except CONNECT_ERRORS as error:
+            failure = explain(error, self._dsn)
+        # Raised outside of the except block: the driver's own error can print a malformed DSN, and must not be in the chain.
+        raise failure
 
     def checked(self) -> asyncpg.Pool:
         """Return the pool; raise NotOpenError or WrongLoopError where it cannot be used."""
@@ -152,5 +177,7 @@ class PoolSource:
                 "opened in another process (before a fork): open an app or store of its own in the child"
             )
         if self._loop is not asyncio.get_running_loop():
-            raise WrongLoopError("opened in another event loop: close it there, and open it again in this one")
+            raise WrongLoopError(
+                "opened in another event loop: close it (await store.close()), and open it again in this one"
+            )
         return self._pool

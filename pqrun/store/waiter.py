@@ -11,7 +11,8 @@ import time
 from typing import NamedTuple, Protocol
 
 import asyncpg
-from pqrun.errors import JobNotFound, PqrunError, ResultTimeout
+
+from pqrun.errors import ConflictError, DatabaseUnavailableError, JobNotFound, NotOpenError, PqrunError, ResultTimeout
 from pqrun.job.state import Status
 from pqrun.store.link import Opener
 
@@ -23,6 +24,9 @@ POLL_GROWTH = 1.5
 
 ANNOUNCE_AGAIN_SECONDS = 5.0
 """A worker that started after the first announcement hears the next."""
+
+LINGER_SECONDS = 5.0
+"""How long the listening connection is kept when nobody waits: results awaited one after another share it."""
 
 ANNOUNCED_IDS = 300
 """Ids per notification: a payload is limited to 8,000 bytes."""
@@ -58,7 +62,7 @@ class Waiter:
         self._listener: asyncpg.Connection | None = None
 
     async def wait(self, job_id: int, seconds: float | None) -> End:
-        """Return how the job ended. Raises JobNotFound and ResultTimeout."""
+        """Return how the job ended. Raises JobNotFound, ResultTimeout, and what the database said if asking again cannot help."""
         future: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._waits.setdefault(job_id, set()).add(future)
         self._news.add(job_id)
@@ -74,14 +78,13 @@ class Waiter:
             self._forget(job_id, future)
 
     async def close(self) -> None:
-        """Stop; waits under way end with CancelledError."""
+        """Stop; waits under way end with NotOpenError."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        for futures in self._waits.values():
-            for future in futures:
-                future.cancel()
+        for job_id in list(self._waits):
+            self._resolve(job_id, NotOpenError(f"the store was closed while the result of job {job_id} was awaited"))
         await self._unlisten()
 
     def _forget(self, job_id: int, future: asyncio.Future[End]) -> None:
@@ -93,6 +96,17 @@ class Waiter:
                 self._news.discard(job_id)
 
     async def _run(self) -> None:
+        while True:
+            await self._serve()
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), LINGER_SECONDS)
+            if not self._waits:
+                await self._unlisten()
+            if not self._waits:  # asked again: somebody may have come while the connection closed
+                return
+
+    async def _serve(self) -> None:
         announced_at = 0.0
         interval = FIRST_POLL_SECONDS
         while self._waits:
@@ -108,14 +122,17 @@ class Waiter:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), interval)
             interval = min(interval * POLL_GROWTH, LAST_POLL_SECONDS)
-        await self._unlisten()
 
     async def _look(self) -> None:
         asked = list(self._waits)
         try:
             rows = await self._statements.run("find_ends", asked, timeout=5.0)
-        except PqrunError:
+        except (ConflictError, DatabaseUnavailableError):
             return  # a database that is away may come back within the waits' time
+        except PqrunError as error:  # a missing schema or right stays missing
+            for job_id in asked:
+                self._resolve(job_id, error)
+            return
         found = {row["id"]: row for row in rows}
         for job_id in asked:
             row = found.get(job_id)
@@ -126,7 +143,7 @@ class Waiter:
             elif (status := Status(row["status"])).is_finished:
                 self._resolve(job_id, End(status, row["result"], row["last_error"]))
 
-    def _resolve(self, job_id: int, answer: End | JobNotFound) -> None:
+    def _resolve(self, job_id: int, answer: End | PqrunError) -> None:
         for future in self._waits.pop(job_id, set()):
             if not future.done():
                 _set(future, answer)
@@ -163,7 +180,7 @@ class Waiter:
             self._wake.set()
 
 
-def _set(future: asyncio.Future[End], answer: End | JobNotFound) -> None:
+def _set(future: asyncio.Future[End], answer: End | PqrunError) -> None:
     if isinstance(answer, End):
         future.set_result(answer)
     else:

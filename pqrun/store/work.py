@@ -1,7 +1,8 @@
 """A worker's side of the store: every statement of fetching, settling, renewing and maintaining, on the right connection.
 
-Connections of a worker with a DSN: one that claims, one that settles, one for maintenance while there is any, one of the keeper; the pool
-serves handlers, renewing and results. With a handed-in pool the settling one is kept, and claims and maintenance borrow.
+Connections of a worker with a DSN: one that claims and renews, one that settles and completes, one for maintenance while there is any,
+one of the keeper; the pool serves handlers and results. With a handed-in pool the settling one is kept, and claims and maintenance borrow.
+None of these statements runs on the pool as it is: there a plan made while the table was empty could be kept, and scan it whole.
 """
 
 from collections.abc import Callable, Sequence
@@ -96,11 +97,13 @@ class WorkStore:
         """Return the state that this claim finished its job with, if it did."""
         return await settling.find_claim(self._settles, claim)
 
-    async def complete(self, claim: Claim, result: str | None, connection: Connection | None) -> None:
+    async def complete(
+        self, claim: Claim, result: str | None, connection: Connection | None, *, duration_ms: int
+    ) -> None:
         """Write DONE within the caller's transaction, or at once without a connection."""
-        outcome = Done(claim, 0, result)
+        outcome = Done(claim, duration_ms, result)
         if connection is None:
-            settled = await settling.settle(self._store, [outcome], awaited=[claim.job_id])
+            settled = await settling.settle(self._settles, [outcome], awaited=[claim.job_id])
         else:
             with translating():
                 settled = await settling.settle(self._store.session(connection), [outcome], awaited=[claim.job_id])
@@ -111,7 +114,7 @@ class WorkStore:
 
     async def renew(self, claims: Sequence[Claim]) -> Renewal:
         """Ask which claims hold."""
-        return await settling.renew(self._store, claims)
+        return await settling.renew(self._claims, claims)
 
     # Maintaining.
 

@@ -362,7 +362,7 @@ class TestDedupeKeys:
         long = "x" * 300
         from_template, given = templated.call(long).job, templated.options(dedupe_key=long).call("y").job
         assert from_template.dedupe_key == given.dedupe_key
-        assert len(given.dedupe_key or "") == 200
+        assert 0 < len(given.dedupe_key or "") <= 200
 
     def test_a_template_of_unknown_fields_is_refused_where_it_is_declared(self, jobs: App[None]) -> None:
         async def add(ctx: JobContext, a: int) -> None: ...

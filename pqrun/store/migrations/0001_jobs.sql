@@ -102,6 +102,7 @@ $pqrun$;
 
 -- Insert a job, or find the active one with the same key. A duplicate changes nothing and locks nothing; an id that is returned has
 -- committed, or is this transaction's own. The two statements of the loop see different snapshots (READ COMMITTED), which is what ends it.
+-- enable_seqscan: a session keeps its plans, and one made while the table was empty would scan it whole later.
 CREATE FUNCTION /*$schema*/pqrun.enqueue(
     job_type        text,
     payload         jsonb,
@@ -114,7 +115,7 @@ CREATE FUNCTION /*$schema*/pqrun.enqueue(
     delay_seconds   double precision   DEFAULT NULL,
     backoff_seconds double precision[] DEFAULT NULL
 ) RETURNS TABLE (id bigint, created boolean) LANGUAGE plpgsql VOLATILE
-SET search_path = pg_catalog, pg_temp AS $pqrun$
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $pqrun$
 #variable_conflict use_column
 DECLARE
     stored text := /*$schema*/pqrun.stored_key(enqueue.dedupe_key);

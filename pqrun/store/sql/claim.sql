@@ -6,7 +6,8 @@
 --
 -- Counts on jobs_active_ready with place as an index boundary: as a filter behind ORDER BY priority DESC, place, each claim would
 -- read the dead entries of all earlier ones while a snapshot is held open (measured: down to a tenth after 300,000 jobs).
--- looked is read lazily, so lanes after a full claim cost nothing. Rows that a locked or unserved job hides are passed: the scan from
+-- A row is looked at again when it is locked, since it may have failed, or lost its worker, a moment ago; by expressions that match no
+-- index, so that it is found by primary key. looked is read lazily, so lanes after a full claim cost nothing. Rows that a locked or unserved job hides are passed: the scan from
 -- the start finds them later. Rows without job, only when the claim came back short: per lane the last place looked at, NULL where
 -- the claim ended before a job that needs a free slot.
 WITH looked AS MATERIALIZED (
@@ -26,7 +27,7 @@ WITH looked AS MATERIALIZED (
       FROM looked l
      CROSS JOIN LATERAL (
         SELECT a.id FROM /*$schema*/pqrun.jobs_active a
-         WHERE a.id = l.id AND a.locked_at IS NULL AND a.attempts < a.max_attempts FOR UPDATE SKIP LOCKED) a
+         WHERE a.id = l.id AND a.status || '' = 'READY' AND a.lost + 0 = 0 AND a.attempts < a.max_attempts FOR UPDATE SKIP LOCKED) a
      WHERE l.served AND l.barred = 0
        AND EXISTS (SELECT FROM /*$schema*/pqrun.workers w WHERE w.id = $7::bigint AND w.dead_at IS NULL)
      LIMIT $5::integer

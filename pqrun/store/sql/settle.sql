@@ -44,11 +44,13 @@ WITH input AS MATERIALIZED (
     RETURNING a.id, h.claim_id, a.status, a.run_after, a.queue, a.priority, a.lost
 ), announced AS MATERIALIZED (
     SELECT count(pg_notify(/*$channel*/'pqrun', m.message)) AS messages
-      FROM (SELECT CASE WHEN bool_or(lost > 0) THEN 'suspect:' ELSE 'ready:' END || priority || ':' || queue AS message
-              FROM kept WHERE status = 'READY' GROUP BY queue, priority) m
+      FROM (SELECT DISTINCT CASE WHEN lost > 0 THEN 'suspect:' ELSE 'ready:' END || priority || ':' || queue AS message
+              FROM kept WHERE status = 'READY') m
     UNION ALL
     SELECT count(pg_notify(/*$channel*/'pqrun:done', ids)) FROM (
-        SELECT string_agg(f.id::text, ',') AS ids FROM finished f WHERE f.id = ANY ($11::bigint[]) HAVING count(*) > 0) d
+        SELECT string_agg(n.id::text, ',') AS ids   -- in pieces: a message is limited to 8,000 bytes
+          FROM (SELECT f.id, row_number() OVER () / 300 AS piece FROM finished f WHERE f.id = ANY ($11::bigint[])) n
+         GROUP BY n.piece) d
 )
 SELECT r.*, a.messages
   FROM (SELECT id, claim_id, status, NULL::double precision AS due_in_seconds FROM finished

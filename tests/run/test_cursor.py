@@ -1,0 +1,119 @@
+"""How far each lane was looked at. Time is handed in."""
+
+from pqrun.run.cursor import LANES_MAX, SCAN_LEAST_SECONDS, SCAN_SHARE, TRAIL_SECONDS, Lanes
+from pqrun.store.claiming import Lane, LaneLook
+
+LANE = Lane("default", 0)
+
+
+def make_lanes(*lanes: Lane, queues: list[str] | None = None) -> Lanes:
+    made = Lanes(queues)
+    made.add(lanes or [LANE])
+    return made
+
+
+def boundary(lanes: Lanes, now: float, lane: Lane = LANE) -> int:
+    return dict(lanes.boundaries(now, from_start=False))[lane]
+
+
+def test_a_new_lane_is_looked_at_from_its_beginning() -> None:
+    assert make_lanes().boundaries(5.0, from_start=False) == [(LANE, 0)]
+
+
+def test_the_boundary_trails_what_was_seen() -> None:
+    lanes = make_lanes()
+    lanes.looked([LaneLook(LANE, 100)], 10.0)
+    assert boundary(lanes, 10.0) == 0
+    assert boundary(lanes, 10.0 + TRAIL_SECONDS - 0.001) == 0
+    assert boundary(lanes, 10.0 + TRAIL_SECONDS) == 100
+
+
+def test_the_boundary_is_never_beyond_what_was_seen_a_trail_ago_however_often_it_was_looked() -> None:
+    lanes = make_lanes()
+    looks = [(10.0 + step * 0.01, step * 10) for step in range(1, 200)]
+    for now, place in looks:
+        lanes.looked([LaneLook(LANE, place)], now)
+        seen = max((p for at, p in looks if at <= now - TRAIL_SECONDS + 1e-9), default=0)
+        assert boundary(lanes, now) <= seen
+    assert boundary(lanes, 20.0) > 1_900  # and it does follow
+
+
+def test_a_claim_from_the_start_ignores_the_boundaries_but_keeps_them() -> None:
+    lanes = make_lanes()
+    lanes.looked([LaneLook(LANE, 100)], 10.0)
+    assert lanes.boundaries(20.0, from_start=True) == [(LANE, 0)]
+    assert boundary(lanes, 20.0) == 100
+
+
+def test_rows_found_below_the_boundary_take_it_back() -> None:
+    lanes = make_lanes()
+    lanes.looked([LaneLook(LANE, 100)], 10.0)
+    assert boundary(lanes, 11.0) == 100
+    lanes.looked([LaneLook(LANE, 40)], 11.0)
+    assert boundary(lanes, 12.0) == 40
+
+
+def test_rows_found_below_what_is_still_trailing_take_it_back_too() -> None:
+    lanes = make_lanes()
+    lanes.looked([LaneLook(LANE, 100)], 10.0)
+    lanes.looked([LaneLook(LANE, 40)], 10.1)
+    assert boundary(lanes, 11.0) == 40
+
+
+def test_a_claim_from_the_start_comes_at_once_and_then_every_two_seconds() -> None:
+    lanes = make_lanes()
+    assert lanes.is_scan_due(0.0)
+    lanes.scanned(10.0, 10.001)
+    assert not lanes.is_scan_due(10.001 + SCAN_LEAST_SECONDS - 0.01)
+    assert lanes.is_scan_due(10.001 + SCAN_LEAST_SECONDS)
+
+
+def test_a_slow_claim_from_the_start_is_made_less_often() -> None:
+    lanes = make_lanes()
+    lanes.scanned(10.0, 11.0)
+    assert not lanes.is_scan_due(11.0 + SCAN_SHARE - 0.1)
+    assert lanes.is_scan_due(11.0 + SCAN_SHARE)
+
+
+def test_a_claim_from_the_start_can_be_asked_for() -> None:
+    lanes = make_lanes()
+    lanes.scanned(10.0, 10.0)
+    lanes.scan_soon()
+    assert lanes.is_scan_due(10.0)
+
+
+def test_higher_priorities_come_first_and_queues_of_one_priority_take_turns() -> None:
+    a, b, c, urgent = Lane("a", 0), Lane("b", 0), Lane("c", 0), Lane("c", 9)
+    lanes = make_lanes(a, b, c, urgent)
+    orders = [[lane for lane, _ in lanes.boundaries(0.0, from_start=False)] for _ in range(3)]
+    assert all(order[0] == urgent for order in orders)
+    assert {order[1] for order in orders} == {a, b, c}
+
+
+def test_only_lanes_of_the_queues_that_are_served_are_kept() -> None:
+    lanes = make_lanes(Lane("mine", 0), Lane("other", 0), queues=["mine"])
+    assert len(lanes) == 1
+
+
+def test_adding_a_known_lane_keeps_its_boundary() -> None:
+    lanes = make_lanes()
+    lanes.looked([LaneLook(LANE, 100)], 10.0)
+    lanes.add([LANE])
+    assert boundary(lanes, 11.0) == 100
+
+
+def test_lanes_are_bounded_and_those_seen_last_stay() -> None:
+    lanes = make_lanes()
+    lanes.add(Lane(f"q{number}", 0) for number in range(LANES_MAX))
+    lanes.add([Lane("q0", 0)])
+    lanes.add([Lane("new", 0)])
+    assert len(lanes) == LANES_MAX
+    known = {lane.queue for lane, _ in lanes.boundaries(0.0, from_start=False)}
+    assert {"q0", "new"} <= known
+    assert not {"default", "q1"} & known
+
+
+def test_a_look_at_a_forgotten_lane_is_passed_over() -> None:
+    lanes = make_lanes()
+    lanes.looked([LaneLook(Lane("gone", 3), 7)], 1.0)
+    assert len(lanes) == 1

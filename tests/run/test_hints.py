@@ -1,0 +1,58 @@
+"""Notifications, read; what cannot be read is passed over."""
+
+import time
+
+import pytest
+
+from pqrun.run.hints import Hints
+from pqrun.store.claiming import Lane
+
+
+class Ears:
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+        self.hints = Hints(
+            on_ready=self.heard.append,
+            on_suspect=lambda: self.heard.append("suspect"),
+            on_due=lambda seconds: self.heard.append(("due", seconds)),
+            on_cancel=lambda: self.heard.append("cancel"),
+            on_await=lambda ids: self.heard.append(ids),
+        )
+
+
+@pytest.mark.parametrize(
+    ("message", "heard"),
+    [
+        ("ready:0:default", Lane("default", 0)),
+        ("ready:-5:a:b:c", Lane("a:b:c", -5)),
+        ("ready:7:", Lane("", 7)),
+        ("suspect:0:default", "suspect"),
+        ("cancel:3:77", "cancel"),
+        ("await:1,2,3", [1, 2, 3]),
+        ("due:0", ("due", 0.0)),
+    ],
+)
+def test_each_kind_reaches_its_ear(message: str, heard: object) -> None:
+    ears = Ears()
+    ears.hints(message)
+    assert ears.heard == [heard]
+
+
+def test_a_due_time_becomes_a_delay() -> None:
+    ears = Ears()
+    before = time.time()
+    ears.hints(f"due:{before + 100}")
+    (told,) = ears.heard
+    assert isinstance(told, tuple)
+    kind, seconds = told
+    assert kind == "due"
+    assert 100 - (time.time() - before) <= seconds <= 100
+
+
+@pytest.mark.parametrize(
+    "message", ["", "ready", "ready:x:default", "due:soon", "due:", "await:", "await:1,x", "hello:world", "ready:\x00"]
+)
+def test_what_cannot_be_read_is_passed_over(message: str) -> None:
+    ears = Ears()
+    ears.hints(message)
+    assert ears.heard == []

@@ -1,0 +1,108 @@
+"""The log: one physical line per event, names escaped, no payload."""
+
+import logging
+import typing
+from collections.abc import Callable
+
+import pytest
+
+from pqrun.run import events
+from pqrun.run.events import Event
+from pqrun.run.journal import Journal
+from tests.run.making import SECRET, make_job
+
+HOSTILE = "a\r\n2026-01-01 ERROR forged\x1b[31m\u2028\u202e\x00%s%(x)d"
+JOB = make_job(7, job_type=HOSTILE)
+
+MADE: dict[type, Event] = {
+    type(event): event
+    for event in (
+        events.Picked(JOB),
+        events.Done(JOB, 12),
+        events.Retrying(JOB, "ValueError: x", 60.0),
+        events.Failed(JOB, "ValueError: x"),
+        events.JobCancelled(JOB),
+        events.Released(JOB, started=True),
+        events.Recovered(7, HOSTILE, HOSTILE, "READY", "lost its worker once"),
+        events.ClaimLost(JOB),
+        events.StopRequested(JOB, "timeout"),
+        events.LateReturn(JOB),
+        events.ThreadsExhausted(3),
+        events.Unserved(HOSTILE, HOSTILE),
+        events.WorkerDied(HOSTILE),
+        events.Pruned(5),
+        events.LoopFailed("fetch", "gone", 3, 0.1),
+        events.WorkerStarted(HOSTILE, 3, (HOSTILE, "t")),
+        events.WorkerStopping(HOSTILE, "cancel", 2),
+        events.WorkerStopped(HOSTILE, clean=False),
+    )
+}
+
+
+def line_of(event: Event, caplog: pytest.LogCaptureFixture) -> logging.LogRecord:
+    caplog.clear()
+    with caplog.at_level(logging.DEBUG, logger="pqrun"):
+        Journal()(event)
+    (record,) = caplog.records
+    return record
+
+
+def test_every_member_of_the_union_is_tried_here() -> None:
+    assert set(MADE) == set(typing.get_args(Event))
+
+
+@pytest.mark.parametrize("kind", typing.get_args(Event), ids=lambda kind: str(kind.__name__))
+def test_each_event_has_a_line_of_its_own_which_is_one_physical_line(
+    kind: type, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = line_of(MADE[kind], caplog).getMessage()
+    assert text.isprintable()
+    assert SECRET not in text
+    assert text != kind.__name__  # that is what an event without a line of its own would say
+    assert "forged" not in text or "a\\r\\n2026-01-01 ERROR forged\\x1b[31m\\u2028\\u202e\\x00%s%(x)d" in text
+
+
+@pytest.mark.parametrize("kind", [k for k in MADE if "job" in k.__struct_fields__], ids=lambda kind: str(kind.__name__))  # type: ignore[attr-defined]  # Structs
+def test_each_event_about_a_job_names_it(kind: type, caplog: pytest.LogCaptureFixture) -> None:
+    assert "id=7 attempt=1/5" in line_of(MADE[kind], caplog).getMessage()
+
+
+def test_trouble_is_a_warning_and_a_job_that_failed_for_good_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    levels = {kind: line_of(event, caplog).levelno for kind, event in MADE.items()}
+    assert levels.pop(events.Failed) == logging.ERROR
+    quiet = {events.Picked, events.Done, events.JobCancelled, events.Released, events.StopRequested, events.Pruned}
+    quiet |= {events.WorkerStarted, events.WorkerStopping, events.WorkerStopped}
+    assert {kind for kind, level in levels.items() if level == logging.INFO} == quiet
+    assert {level for kind, level in levels.items() if kind not in quiet} == {logging.WARNING}
+
+
+def test_where_the_level_is_off_no_line_is_made(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, logger="pqrun"):
+        for event in MADE.values():
+            Journal()(event)
+    assert len(caplog.records) == 1
+
+
+def test_lines_can_go_to_a_logger_of_the_users(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="mine"):
+        Journal(logging.getLogger("mine"))(events.Pruned(5))
+    assert [(r.name, r.getMessage()) for r in caplog.records] == [("mine", "retention removed 5 finished jobs")]
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (events.Released(JOB, started=True), "after its start"),
+        (events.Released(JOB, started=False), "before its start"),
+        (events.WorkerStopped("w", clean=True), "worker w stopped"),
+        (events.WorkerStopped("w", clean=False), "not written in time"),
+        (events.StopRequested(JOB, "claim_lost"), "claim_lost"),
+    ],
+)
+def test_a_line_says_what_matters(event: Event, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert line_of(event, caplog).getMessage().endswith(words) or words in line_of(event, caplog).getMessage()
+
+
+def test_a_journal_is_a_subscriber() -> None:
+    subscriber: Callable[[Event], None] = Journal()
+    assert callable(subscriber)

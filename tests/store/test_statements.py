@@ -1,0 +1,159 @@
+"""Every statement against the schema: parameters and columns have the names and types that Python relies on."""
+
+from importlib.resources import files
+
+import asyncpg
+import pytest
+
+from pqrun.store.statements import Statements, quote_identifier, render
+
+_CLAIMED = {
+    "lane": "int4",
+    "place": "int8",
+    "id": "int8",
+    "claim_id": "int8",
+    "queue": "text",
+    "job_type": "text",
+    "payload": "text",
+    "priority": "int2",
+    "attempts": "int4",
+    "max_attempts": "int4",
+    "run_after": "timestamptz",
+    "timeout_seconds": "float8",
+    "locked_at": "timestamptz",
+    "locked_by": "text",
+    "dedupe_key": "text",
+    "last_error": "text",
+    "created_at": "timestamptz",
+    "updated_at": "timestamptz",
+    "lost": "int4",
+    "releases": "int4",
+    "backoff_seconds": "float8[]",
+}
+_STORED = {
+    "id": "int8",
+    "queue": "text",
+    "job_type": "text",
+    "payload": "text",
+    "status": "text",
+    "priority": "int2",
+    "attempts": "int4",
+    "max_attempts": "int4",
+    "run_after": "timestamptz",
+    "timeout_seconds": "float8",
+    "locked_at": "timestamptz",
+    "locked_by": "text",
+    "claim_id": "int8",
+    "dedupe_key": "text",
+    "last_error": "text",
+    "finished_at": "timestamptz",
+    "duration_ms": "int8",
+    "result": "text",
+    "created_at": "timestamptz",
+    "updated_at": "timestamptz",
+    "cancel_requested_at": "timestamptz",
+    "lost": "int4",
+    "releases": "int4",
+    "backoff_seconds": "float8[]",
+}
+_TAKEN_BACK = {
+    "id": "int8",
+    "claim_id": "int8",
+    "job_type": "text",
+    "attempts": "int4",
+    "max_attempts": "int4",
+    "lost": "int4",
+    "releases": "int4",
+    "worker_id": "text",
+}
+
+EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
+    "await": ("text", {"told": "bool"}),
+    "beat": ("int8", {"id": "int8", "beat": "int8", "worker_id": "text", "has_lock": "bool", "is_self": "bool"}),
+    "bury": ("int8[] int8[]", {"id": "int8", "worker_id": "text"}),
+    "cancel": ("int8", {"outcome": "text", "told": "int8", "announced": "int8"}),
+    "claim": ("text[] int2[] int8[] text[] int4 int4 int8 text int4 text[] int8[]", _CLAIMED),
+    "claim_suspect": ("text[] text[] int8 text int8[]", _CLAIMED),
+    "deregister": ("int8", {"id": "int8"}),
+    "enqueue": (
+        "text[] text[] text[] int2[] int4[] float8[] text[] timestamptz[] float8[] text[] bool",
+        {"position": "int4", "id": "int8"},
+    ),
+    "find_active": ("text[] text[]", {"position": "int4", "id": "int8"}),
+    "find_claim": ("int8 int8", {"status": "text"}),
+    "find_ends": ("int8[]", {"id": "int8", "status": "text", "result": "text", "last_error": "text"}),
+    "find_lost": ("int4", _TAKEN_BACK),
+    "find_orphans": ("float8 float8 int4", _TAKEN_BACK),
+    "find_overdue": ("float8 int4", _TAKEN_BACK | {"timeout_seconds": "float8", "backoff_seconds": "float8[]"}),
+    "find_unserved": ("text[] text[] int4", {"queue": "text", "job_type": "text"}),
+    "forget_workers": ("float8", {"id": "int8"}),
+    "get": ("int8", _STORED),
+    "hold_lock": ("int8", {"has_lock": "bool"}),
+    "probe_lock": ("int8[]", {"id": "int8"}),
+    "promote": (
+        "timestamptz int4",
+        {
+            "queue": "text",
+            "priority": "int2",
+            "jobs": "int4",
+            "last_run_after": "timestamptz",
+            "suspect": "bool",
+            "next_in_seconds": "float8",
+        },
+    ),
+    "prune": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
+    "register": ("text text int4", {"id": "int8"}),
+    "renew": ("int8[] int8[]", {"id": "int8", "claim_id": "int8", "is_cancelled": "bool"}),
+    "retry": ("int8 bool", {"job_type": "text", "dedupe_key": "text", "retried": "bool", "told": "int8"}),
+    "settle": (
+        "int8[] int8[] text[] text[] text[] int8[] float8[] int4[] int4[] int4[] int8[]",
+        {"id": "int8", "claim_id": "int8", "status": "text", "due_in_seconds": "float8", "messages": "int8"},
+    ),
+    "survey": ("text[] int4", {"queue": "text", "priority": "int2", "suspect": "bool"}),
+}
+"""File → types of its parameters, in order; and name → type of its columns."""
+
+
+def template(name: str) -> str:
+    return (files("pqrun.store") / "sql" / f"{name}.sql").read_text("utf-8")
+
+
+def test_the_table_lists_every_file() -> None:
+    assert Statements("pqrun").names() == sorted(EXPECTED)
+
+
+async def test_parameters_and_columns_are_as_expected(connection: asyncpg.Connection) -> None:
+    found = {}
+    for name in EXPECTED:
+        prepared = await connection.prepare(Statements("pqrun")[name])
+        types = " ".join(parameter.name for parameter in prepared.get_parameters())
+        found[name] = types, {attribute.name: attribute.type.name for attribute in prepared.get_attributes()}
+        assert {attribute.type.schema for attribute in prepared.get_attributes()} == {"pg_catalog"}
+    assert found == EXPECTED
+
+
+async def test_files_are_valid_in_psql_as_they_stand(connection: asyncpg.Connection) -> None:
+    for name in EXPECTED:
+        await connection.prepare(template(name))
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_a_statement_names_each_parameter_in_its_head_and_has_no_stray_schema(name: str) -> None:
+    text = template(name)
+    head = "".join(line for line in text.splitlines() if line.startswith("--"))
+    for number in range(1, len(EXPECTED[name][0].split()) + 1):
+        assert f"${number} " in head
+    code = "\n".join(line.partition("--")[0] for line in render(text, "elsewhere").splitlines())
+    assert "pqrun" not in code
+    assert not text.rstrip().endswith(";")
+
+
+def test_identifiers_are_quoted() -> None:
+    assert quote_identifier('a"b') == '"a""b"'
+    assert render("SELECT 1 FROM /*$schema*/pqrun.jobs", 'a"b') == 'SELECT 1 FROM "a""b".jobs'
+    assert render("/*$literal*/'pqrun.s'", "a'b") == "'\"a''b\".s'"
+    assert render("/*$channel*/'pqrun:done'", "a'b\\c") == " E'a''b\\\\c:done'"
+
+
+def test_a_replaced_name_is_not_expanded_again() -> None:
+    assert render("/*$schema*/pqrun.jobs", "/*schema*/pqrun") == '"/*schema*/pqrun".jobs'
