@@ -1,6 +1,7 @@
 """A Starlette application that enqueues: ``PQRUN_DSN=embedded:jobs-db uvicorn examples.starlette_app:app``.
 
-It opens the app and runs no jobs; ``pqrun worker examples.starlette_app:jobs`` does. ``POST /resize?path=a.png`` waits for the result.
+It opens the app and runs no jobs; ``pqrun worker examples.starlette_app:jobs`` does. ``POST /resize`` takes ``{"path": "a.png"}``
+and waits for the result.
 """
 
 import msgspec
@@ -9,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from pqrun import App, JobContext, PayloadError, ResultTimeout
+from pqrun import App, JobContext, ResultTimeout
 
 jobs = App()
 
@@ -30,11 +31,10 @@ async def resize(ctx: JobContext, payload: Resize) -> Resized:
 
 async def post_resize(request: Request) -> JSONResponse:
     try:
-        job = await resize.defer(
-            path=request.query_params.get("path", ""), width=int(request.query_params.get("width", 100))
-        )
-    except PayloadError as error:
+        payload = msgspec.json.decode(await request.body(), type=Resize)
+    except msgspec.MsgspecError as error:
         return JSONResponse({"error": str(error)}, status_code=422)
+    job = await resize.defer(payload)
     try:
         resized = await job.result(timeout=10)
     except ResultTimeout:

@@ -90,5 +90,6 @@ async def test_the_starlette_example_waits_for_a_worker_elsewhere(dsn: str, monk
         app.router.lifespan_context(app),
         at_work(jobs),
     ):
-        answer = await client.post("/resize", params={"path": "a.png", "width": "50"})
+        answer = await client.post("/resize", json={"path": "a.png", "width": 50})
+        assert (await client.post("/resize", json={"width": "x"})).status_code == 422
     assert answer.json() == {"id": 1, "path": "50/a.png"}

@@ -243,3 +243,13 @@ async def test_a_migration_that_fails_leaves_nothing_behind(empty_dsn: str, monk
     monkeypatch.undo()
     async with hearing(empty_dsn):  # no lock is left either
         assert len(await PgJobStore(empty_dsn).migrate()) == len(known)
+
+
+async def test_migrations_are_valid_in_psql_as_they_stand(empty_dsn: str, connection: asyncpg.Connection) -> None:
+    async with connected(empty_dsn) as by_hand:
+        await by_hand.execute("CREATE SCHEMA pqrun")
+        for migration in migrations():
+            await by_hand.execute(migration.template)
+        columns = [row for row in await catalog(connection) if row[0] == "column" and row[1] != "migrations"]
+        found = [row for row in await catalog(by_hand) if row[0] == "column"]
+        assert found == [row for row in columns if row[1] != "migrations_pkey"]

@@ -1,5 +1,5 @@
 -- Delete a piece of history. $1 age seconds float8  $2 limit integer
--- One worker at a time: who does not get the lock deletes nothing (and says so). Counts on jobs_finished_at; clock_timestamp(),
+-- One worker at a time: who does not get the lock deletes nothing (and says so). Counts on jobs_finished_at; statement_timestamp(),
 -- because a volatile clock cannot bound an index: each look for old rows would read the whole history.
 WITH turn AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtext(/*$channel*/'pqrun:prune'), 0) AS is_mine
