@@ -151,7 +151,7 @@ def _read_keys(name: str, schema: _Schema, config: Mapping[str, object], *, whol
         paths = [[alias]] if isinstance(alias, str) else alias
         if paths and isinstance(paths[0], str):  # a single AliasPath
             paths = [paths]
-        keys.update(path[0] for path in paths if len(path) == 1 or not whole)
+        keys.update(str(path[0]) for path in paths if len(path) == 1 or not whole)
     if config.get("validate_by_name") or config.get("populate_by_name"):
         keys.add(name)
     return frozenset(keys)

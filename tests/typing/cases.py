@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, TypeVar, assert_type
 from typing import TypedDict as StandardTypedDict
 
+import asyncpg
 import msgspec
 from pydantic import BaseModel, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-import asyncpg
 from pqrun import (
     App,
     BackoffPolicy,
