@@ -8,8 +8,8 @@ import pytest
 
 from pqrun.store import PgJobStore
 from tests.support.database import Databases, connected, run
+from tests.support.leasing import Leases
 from tests.support.skips import unlisted
-from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="session")
@@ -21,23 +21,22 @@ def databases() -> Iterator[Databases]:
     run(found.close())
 
 
+@pytest.fixture(scope="session")
+def leases(databases: Databases) -> Iterator[Leases]:
+    """Databases lent to one test after another."""
+    lent = Leases(databases)
+    yield lent
+    run(lent.close())
+
+
 @pytest.fixture
-async def dsn(databases: Databases) -> AsyncIterator[str]:
-    """A migrated database of this test's own; connections that it leaves open fail it."""
-    dsn = await databases.clone()
+async def dsn(leases: Leases) -> AsyncIterator[str]:
+    """A migrated database without rows, this test's alone; connections that it leaves open fail it."""
+    dsn = await leases.take()
     yield dsn
-    left: list[str] = []
-
-    async def is_left_alone() -> bool:
-        left[:] = await databases.connections(dsn)
-        return not left
-
-    try:
-        await wait_until(is_left_alone, seconds=5)
-    except TimeoutError:
+    left = await leases.give_back(dsn)
+    if left:
         pytest.fail(f"connections were left open: {left}")
-    finally:
-        await databases.drop(dsn)
 
 
 @pytest.fixture

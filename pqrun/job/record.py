@@ -7,16 +7,14 @@ from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
+from pydantic import JsonValue
 
 from pqrun.job.state import Status
 
 __all__ = ["Claim", "Enqueued", "Job", "JsonObject", "JsonValue", "NewJob"]
 
-JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
-"""What JSON can hold, as Python values."""
-
 JsonObject: TypeAlias = dict[str, JsonValue]
-"""A JSON object: what payloads and results are at rest."""
+"""A JSON object: what payloads and results are at rest. ``JsonValue`` is pydantic's: what JSON can hold, as Python values."""
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """The statements themselves, on a connection, and a registered worker's claims."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
@@ -9,27 +9,7 @@ from pqrun.store.claiming import Claimer
 from pqrun.store.link import KeptLink, Session
 from pqrun.store.source import DsnOpener
 from pqrun.store.statements import Statements
-from tests.store.leasing import Leases
-from tests.support.database import Databases, run
 from tests.support.rows import make_worker
-
-
-@pytest.fixture(scope="session")
-def leases(databases: Databases) -> Iterator[Leases]:
-    """Databases for the many short tests of this floor."""
-    lent = Leases(databases)
-    yield lent
-    run(lent.close())
-
-
-@pytest.fixture
-async def dsn(leases: Leases) -> AsyncIterator[str]:
-    """A migrated database without rows, this test's alone; connections that it leaves open fail it."""
-    dsn = await leases.take()
-    yield dsn
-    left = await leases.give_back(dsn)
-    if left:
-        pytest.fail(f"connections were left open: {left}")
 
 
 @pytest.fixture
