@@ -195,7 +195,7 @@ class App(Generic[S]):
         It serves "default" and the queues of the tasks, unless ``queues=`` says else. Import the modules that declare them
         before it starts.
         """
-        return Worker.for_tasks(store=self.store, handlers=self.handlers, resources=self._resources, **options)
+        return Worker.for_tasks(store=lambda: self.store, handlers=self.handlers, resources=self._resources, **options)
 
     def lifespan(self, asgi_app: object = None) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the frameworks' protocol
         """Open the app for as long as a web application runs; no jobs run in it.

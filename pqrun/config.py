@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from pqrun.errors import ConfigurationError, OptionError
+from pqrun.store.connecting import normalised_dsn
 
 __all__ = [
     "CONCURRENCY_DEFAULT",
@@ -60,7 +61,6 @@ Setting: TypeAlias = bool | int | float
 """A value as it is used; a duration is in seconds."""
 
 _SHOWN_MAX: Final = 80
-_POSTGRESQL: Final = re.compile(r"postgres(?:ql)?(?:\+\w+)?://(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _SCHEME: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{0,30})://", re.IGNORECASE)
 
 _log: Final = logging.getLogger("pqrun")
@@ -322,8 +322,8 @@ def require_dsn(dsn: str | None, environ: Mapping[str, str]) -> str:
 def _normalised(dsn: object, source: str) -> str:
     if not isinstance(dsn, str):  # a URL object of a settings library, perhaps; its text is what we take
         came = f"a {type(dsn).__name__} (pass its text)"
-    elif match := _POSTGRESQL.match(dsn.strip()):
-        return "postgresql://" + match["rest"]
+    elif (url := normalised_dsn(dsn)) is not None:
+        return url
     elif dsn.strip().startswith("embedded:"):
         return dsn.strip()
     elif match := _SCHEME.match(dsn.strip()):

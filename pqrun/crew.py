@@ -17,7 +17,7 @@ from pqrun.run.handler import Handler
 from pqrun.run.hints import Hints
 from pqrun.run.keep import Keeper
 from pqrun.run.lowlevel import CLEANUP, cleanup_handler
-from pqrun.run.maintain import Pruner, Reaper
+from pqrun.run.maintain import Pruner, Reaper, UnservedReport
 from pqrun.run.observe import Observer, slow_limit
 from pqrun.run.renew import Renewer
 from pqrun.run.settle import Settler
@@ -57,7 +57,7 @@ class Crew:
         self._worker_id = worker_id
         self._settings = settings
         self._events = events
-        self._work = work = WorkStore(store, worker_id=worker_id, queues=queues, types=[*handlers, CLEANUP])
+        self._work = work = WorkStore(store, worker_id=worker_id)
         handlers = {**handlers, CLEANUP: cleanup_handler(work.prune, retention)}
         self._job_types = tuple(name for name in handlers if name != CLEANUP)
         self._settler = Settler(work, events=events, policy=policy, on_due=self._on_due)
@@ -89,13 +89,17 @@ class Crew:
                 policy=policy,
             )
             self._services.append(self._reaper.service)
+        report = UnservedReport(work, sweep_seconds=settings.reap_interval_seconds, events=events, policy=policy)
+        self._report = report.service
         if retention is not None:
             pruner = Pruner(work, age_seconds=retention.total_seconds(), events=events, policy=policy)
             self._services.append(pruner.service)
         self._registered = asyncio.Event()
-        self._keeper = self._build_keeper(store, direct, policy)
+        self._keeper = self._build_keeper(store, direct, policy, queues)
 
-    def _build_keeper(self, store: PgJobStore, direct: DirectDsn | None, policy: LoopErrorPolicy) -> Keeper:
+    def _build_keeper(
+        self, store: PgJobStore, direct: DirectDsn | None, policy: LoopErrorPolicy, queues: list[str] | None
+    ) -> Keeper:
         opener = store.open_direct("keeper", direct)
         if opener is None:
             _LOGGER.warning(
@@ -112,7 +116,9 @@ class Crew:
             on_await=self._settler.await_ids,
         )
         return Keeper(
-            lambda: KeptRegistry(opener or store.open_pooled(), store.statements),
+            lambda: KeptRegistry(
+                opener or store.open_pooled(), store.statements, queues=queues, job_types=[*self._job_types, CLEANUP]
+            ),
             worker_id=self._worker_id,
             in_thread=opener is not None,
             observer=Observer(slow_limit(settings.stale_timeout_seconds)) if settings.enable_reaper else None,
@@ -131,6 +137,7 @@ class Crew:
         self._keeper.start()
         await self._registered.wait()
         self._fetcher.service.start()
+        self._report.start()  # now: before, this worker itself would not count as serving anything
         self._events.emit(told.WorkerStarted(self._worker_id, self._settings.concurrency, self._job_types))
 
     async def stop(self, hastened: Callable[[], Awaitable[None]]) -> None:
@@ -160,7 +167,7 @@ class Crew:
         self._executor.give_up_all()
         self._tell("flush")
         clean = await self._settler.wait_flushed(left()) and clean
-        await asyncio.gather(*(service.stop(min(left(0.5), 5.0)) for service in self._services))
+        await asyncio.gather(*(service.stop(min(left(0.5), 5.0)) for service in (*self._services, self._report)))
         clean = await self._keeper.stop(max(left(0.25), 0.25)) and clean
         await self._work.close(0.5)
         self._events.emit(told.WorkerStopped(self._worker_id, clean))

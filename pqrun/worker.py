@@ -86,18 +86,18 @@ class Worker:
         self, *, store: PgJobStore, handlers: Mapping[str, LowLevelHandler], **options: Unpack[WorkerOptions]
     ) -> None:
         wrapped = {name: wrap(name, function) for name, function in handlers.items()}
-        self._configure(store, lambda: wrapped, None, _queues(options), options)
+        self._configure(lambda: store, lambda: wrapped, None, _queues(options), options)
 
     @classmethod
     def for_tasks(
         cls,
         *,
-        store: PgJobStore,
+        store: Callable[[], PgJobStore],
         handlers: Mapping[str, Handler],
         resources: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
         **options: Unpack[WorkerOptions],
     ) -> "Worker":
-        """Make a worker for an app's tasks; ``jobs.worker`` calls it."""
+        """Make a worker for an app's tasks; ``jobs.worker`` calls it. ``store`` is asked for when the worker runs."""
         worker = cls.__new__(cls)
         worker._configure(store, lambda: dict(handlers), resources, _queues(options), options)
         worker._queues_of_tasks = "queues" not in options
@@ -105,14 +105,14 @@ class Worker:
 
     def _configure(
         self,
-        store: PgJobStore,
+        store: Callable[[], PgJobStore],
         handlers: Callable[[], Mapping[str, Handler]],
         resources: Callable[[], AbstractAsyncContextManager[Any]] | None,
         queues: list[str] | None,
         options: WorkerOptions,
     ) -> None:
         _refuse_unknown(options)
-        self._store = store
+        self._find_store = store
         self._handlers = handlers
         self._resources = resources
         self._queues = queues
@@ -127,6 +127,10 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_running = False
         self._opening: asyncio.Task[Any] | None = None  # the task that opens store and resources, until it has
+
+    @property
+    def _store(self) -> PgJobStore:
+        return self._find_store()
 
     @property
     def settings(self) -> WorkerSettings:

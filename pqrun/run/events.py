@@ -117,7 +117,7 @@ class ThreadsExhausted(msgspec.Struct, frozen=True):
 
 
 class Unserved(msgspec.Struct, frozen=True):
-    """Jobs of this type wait in this queue, and this worker does not serve them. Told once."""
+    """Jobs of this type wait in this queue, and no living worker serves them. Told once by each worker."""
 
     queue: str
     job_type: str

@@ -73,7 +73,7 @@ def _worker_line(event: events.Event) -> str:
         case events.ThreadsExhausted():
             return f"{event.threads} given-up threads still run: no plain-function tasks are claimed until one ends"
         case events.Unserved():
-            return f"unserved: jobs of type {one_line(event.job_type)} wait in queue {one_line(event.queue)}, not served here"
+            return f"unserved: jobs of type {one_line(event.job_type)} wait in queue {one_line(event.queue)}, and no worker serves them"
         case events.WorkerDied():
             return f"worker {one_line(event.worker_id)} is dead, recovering its jobs"
         case events.Pruned():

@@ -17,7 +17,7 @@ from pqrun.run.service import Service
 from pqrun.store.maintaining import Overdue, Reaped
 from pqrun.store.maintaining import Pruned as PrunedPiece
 
-__all__ = ["Maintenance", "Pruner", "Reaper"]
+__all__ = ["Maintenance", "Pruner", "Reaper", "UnservedReport"]
 
 ORPHAN_MARGIN_SECONDS = 10.0
 """Beyond its timeout, before a RUNNING row of nobody's is taken back."""
@@ -56,7 +56,7 @@ class Maintenance(Protocol):
         ...
 
     async def find_unserved(self) -> list[tuple[str, str]]:
-        """Return (queue, job_type) that wait and are not served here."""
+        """Return (queue, job_type) pairs that wait and that no living worker serves."""
         ...
 
     async def prune(self, *, age_seconds: float) -> PrunedPiece:
@@ -85,7 +85,6 @@ class Reaper:
         self._backoff_of = backoff_of
         self._events = events
         self._next_sweep = 0.0
-        self._told: set[tuple[str, str]] = set()
         self.service = Service("reap", self._tick, events=events, policy=policy)
 
     async def _tick(self) -> float:
@@ -116,10 +115,6 @@ class Reaper:
         ):
             self._tell(reaped)
         await self._store.forget_workers()
-        for pair in await self._store.find_unserved():
-            if pair not in self._told:
-                self._told.add(pair)
-                self._events.emit(Unserved(*pair))
 
     def _decide_overdue(self, overdue: Overdue) -> Retrying | Failed:
         timeout = HandlerTimeout(
@@ -139,6 +134,24 @@ class Reaper:
         for job_type, worker_id, outcome, settled in reaped:
             error = one_line(outcome.error.rstrip().rpartition("\n")[2])
             self._events.emit(Recovered(settled.claim.job_id, job_type, worker_id, settled.status.value, error))
+
+
+class UnservedReport:
+    """Tells once of each queue and job_type that waits and that no living worker serves; looks every ``sweep_seconds``."""
+
+    def __init__(self, store: Maintenance, *, sweep_seconds: float, events: Events, policy: LoopErrorPolicy) -> None:
+        self._store = store
+        self._sweep_seconds = sweep_seconds
+        self._events = events
+        self._told: set[tuple[str, str]] = set()
+        self.service = Service("report", self._tick, events=events, policy=policy)
+
+    async def _tick(self) -> float:
+        for pair in await self._store.find_unserved():
+            if pair not in self._told:
+                self._told.add(pair)
+                self._events.emit(Unserved(*pair))
+        return self._sweep_seconds
 
 
 class Pruner:

@@ -14,6 +14,7 @@ __all__ = [
     "check_dsn",
     "describe_dsn",
     "explain",
+    "normalised_dsn",
     "open_connection",
     "open_pool",
 ]
@@ -33,13 +34,20 @@ POOL_MAX_SIZE = 10
 _EXPECTED = "expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE (special characters percent-encoded)"
 
 
+_POSTGRESQL = re.compile(r"postgres(?:ql)?(?:\+\w+)?://(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+
 _HOST = re.compile(r"(\[[\w.:%]+\]|[^:\[\]]*)(:\d+)?", re.ASCII)
+
+
+def normalised_dsn(dsn: str) -> str | None:
+    """Return a URL of PostgreSQL with the scheme ``postgresql://``, without a driver (``+asyncpg``); None if it is none."""
+    found = _POSTGRESQL.match(dsn.strip())
+    return None if found is None else "postgresql://" + found["rest"]
 
 
 def check_dsn(dsn: str) -> str:
     """Return the DSN in the form that the driver takes, or raise ConfigurationError, which never shows it."""
-    if dsn.startswith("postgresql+asyncpg://"):
-        dsn = dsn.replace("+asyncpg", "", 1)
+    dsn = normalised_dsn(dsn) or dsn
     problem = _problem_of(dsn)
     if problem is not None:
         raise ConfigurationError(f"the DSN {problem}: {_EXPECTED}")
@@ -48,7 +56,7 @@ def check_dsn(dsn: str) -> str:
 
 def _problem_of(dsn: str) -> str | None:
     """Say what is wrong with a DSN, without quoting it: what looks like a host or a path may be part of a password."""
-    if dsn.partition("://")[0] not in ("postgresql", "postgres"):
+    if not dsn.startswith("postgresql://"):
         return "is not a PostgreSQL URL"
     if "#" in dsn:
         return "has an unescaped '#' (write %23)"

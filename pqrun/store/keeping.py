@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import asyncpg
 
@@ -18,7 +18,16 @@ __all__ = ["KeptRegistry"]
 class KeptRegistry:
     """One connection that beats and listens; used by one event loop, which need not be the worker's."""
 
-    def __init__(self, opener: Opener, statements: Statements) -> None:
+    def __init__(
+        self,
+        opener: Opener,
+        statements: Statements,
+        *,
+        queues: Sequence[str] | None = None,
+        job_types: Sequence[str] = (),
+    ) -> None:
+        self._queues = queues
+        self._job_types = job_types
         self._opener = opener
         self._statements = statements
         self._connection: asyncpg.Connection | None = None
@@ -59,7 +68,9 @@ class KeptRegistry:
     async def register(self, worker_id: str, hostname: str, pid: int) -> int:
         """Add a row for this process; return its id."""
         with translating():
-            return await registry.register(self._session, worker_id, hostname, pid)
+            return await registry.register(
+                self._session, worker_id, hostname, pid, queues=self._queues, job_types=self._job_types
+            )
 
     async def hold_lock(self, worker: int) -> bool:
         """Take the session lock of this row."""

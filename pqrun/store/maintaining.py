@@ -1,6 +1,6 @@
 """Recovery and retention: what the reaper and the pruner do, in pieces, each in one transaction with the settle that ends it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from asyncpg import Record
@@ -34,7 +34,7 @@ GRAVE_SECONDS = 60.0
 
 
 UNSERVED_ROWS = 1_000
-"""READY rows looked at when asking what waits for another worker."""
+"""READY rows looked at when asking what nobody serves."""
 
 
 class Reaped(NamedTuple):
@@ -130,7 +130,6 @@ async def prune(link: Link, *, age_seconds: float) -> Pruned:
     return Pruned(rows[0]["is_mine"], rows[0]["deleted"])
 
 
-async def find_unserved(link: Link, queues: Sequence[str] | None, types: Sequence[str]) -> list[tuple[str, str]]:
-    """Return (queue, job_type) pairs among the first waiting rows that a worker of these does not serve."""
-    rows = await link.run("find_unserved", queues, types, UNSERVED_ROWS)
-    return [(row["queue"], row["job_type"]) for row in rows]
+async def find_unserved(link: Link) -> list[tuple[str, str]]:
+    """Return (queue, job_type) pairs among the first waiting rows that no living worker serves."""
+    return [(row["queue"], row["job_type"]) for row in await link.run("find_unserved", UNSERVED_ROWS)]

@@ -27,9 +27,17 @@ class Beats(NamedTuple):
     others: list[Beat]
 
 
-async def register(session: Runs, worker_id: str, hostname: str, pid: int) -> int:
-    """Add a row for this process and return its id, which claims carry."""
-    rows = await session.run("register", worker_id, hostname, pid, timeout=5.0)
+async def register(
+    session: Runs,
+    worker_id: str,
+    hostname: str,
+    pid: int,
+    *,
+    queues: Sequence[str] | None = None,
+    job_types: Sequence[str] = (),
+) -> int:
+    """Add a row for this process, with what it serves (queues None: all), and return its id, which claims carry."""
+    rows = await session.run("register", worker_id, hostname, pid, queues, job_types, timeout=5.0)
     return int(rows[0]["id"])
 
 

@@ -26,13 +26,9 @@ __all__ = ["WorkStore"]
 class WorkStore:
     """See the module's docstring. ``register`` must be called, by the keeper's news, before anything is claimed."""
 
-    def __init__(
-        self, store: PgJobStore, *, worker_id: str, queues: Sequence[str] | None, types: Sequence[str]
-    ) -> None:
+    def __init__(self, store: PgJobStore, *, worker_id: str) -> None:
         self._store = store
         self._worker_id = worker_id
-        self._queues = None if queues is None else list(queues)
-        self._types = list(types)
         self._claims = store.open_link("claim", kept=False)
         self._settles = store.open_link("settle", kept=True)
         self._maintenance = store.open_link("maintain", kept=False)
@@ -139,8 +135,8 @@ class WorkStore:
         return await maintaining.forget_workers(self._maintenance)
 
     async def find_unserved(self) -> list[tuple[str, str]]:
-        """Return (queue, job_type) pairs that wait and are not served here."""
-        return await maintaining.find_unserved(self._maintenance, self._queues, self._types)
+        """Return (queue, job_type) pairs that wait and that no living worker serves."""
+        return await maintaining.find_unserved(self._maintenance)
 
     async def prune(self, *, age_seconds: float) -> Pruned:
         """Delete a piece of history."""

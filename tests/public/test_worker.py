@@ -49,6 +49,29 @@ class TestSettings:
         monkeypatch.setenv("WORKER_SHUTDOWN_GRACE", "1.5")
         assert never_opened.worker().settings.shutdown_grace_seconds == 1.5
 
+    async def test_a_worker_can_be_made_before_anybody_knows_a_dsn(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("PQRUN_DSN", raising=False)
+        monkeypatch.delenv("DATABASE_URL", raising=False)
+        worker = App().worker()  # as in FastAPI(lifespan=jobs.worker().lifespan), at import
+        with pytest.raises(ConfigurationError, match="PQRUN_DSN"):
+            await worker.run()
+
+    async def test_a_stop_reaches_a_worker_whose_database_does_not_answer(self) -> None:
+        connected = asyncio.Event()
+
+        async def be_silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connected.set()
+            await _reader.read()
+            writer.close()
+
+        async with await asyncio.start_server(be_silent, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            worker = App(dsn=f"postgresql://nobody@127.0.0.1:{port}/none?sslmode=disable").worker()
+            running_worker = asyncio.create_task(worker.run())
+            await connected.wait()
+            worker.stop()
+            await asyncio.wait_for(running_worker, 5)
+
     @pytest.mark.parametrize("text", ["abc", "0", "-2", ""])
     def test_a_bad_variable_warns_once_and_the_constructor_counts(
         self, never_opened: App[None], caplog: pytest.LogCaptureFixture, text: str

@@ -12,7 +12,7 @@ from pqrun.job.record import Claim
 from pqrun.job.state import Status
 from pqrun.run import events
 from pqrun.run.events import Events
-from pqrun.run.maintain import ORPHAN_MARGIN_SECONDS, OVERDUE_MARGIN_SECONDS, PIECE_ROWS, Pruner, Reaper
+from pqrun.run.maintain import ORPHAN_MARGIN_SECONDS, OVERDUE_MARGIN_SECONDS, PIECE_ROWS, Pruner, Reaper, UnservedReport
 from pqrun.store.maintaining import Overdue, Pruned, Reaped
 from pqrun.store.settling import Settled
 from tests.support.waiting import Recorder, wait_until
@@ -45,6 +45,7 @@ class Yard:
         self.pieces: list[Pruned] = []
         self.asked: list[str] = []
         self.sweeps = 0
+        self.looks = 0
         self.ages: list[float] = []
 
     async def reap_lost(self) -> list[Reaped]:
@@ -68,10 +69,11 @@ class Yard:
         ]
 
     async def forget_workers(self) -> list[int]:
+        self.sweeps += 1
         return []
 
     async def find_unserved(self) -> list[tuple[str, str]]:
-        self.sweeps += 1
+        self.looks += 1
         return self.unserved
 
     async def prune(self, *, age_seconds: float) -> Pruned:
@@ -175,16 +177,16 @@ async def test_a_policy_that_fails_does_not_end_the_sweep() -> None:
     assert decided.delay_seconds == 60.0
 
 
-async def test_what_nobody_serves_here_is_told_once() -> None:
+async def test_what_nobody_serves_is_told_once() -> None:
     yard, told = Yard(), Events()
     heard = Recorder(told)
     yard.unserved = [("default", "gone")]
-    reaper = make_reaper(yard, told, sweep_seconds=0.005)
-    reaper.service.start()
-    await wait_until(lambda: yard.sweeps >= 3)
+    report = UnservedReport(yard, sweep_seconds=0.005, events=told, policy=LoopErrorPolicy())
+    report.service.start()
+    await wait_until(lambda: yard.looks >= 3)
     yard.unserved = [("default", "gone"), ("other", "gone")]
     await heard.wait_for(events.Unserved, count=2)
-    assert await reaper.service.stop(30)
+    assert await report.service.stop(30)
     assert heard.of(events.Unserved) == [events.Unserved("default", "gone"), events.Unserved("other", "gone")]
 
 

@@ -85,7 +85,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "find_lost": ("int4", _TAKEN_BACK),
     "find_orphans": ("float8 float8 int4", _TAKEN_BACK),
     "find_overdue": ("float8 int4", _TAKEN_BACK | {"timeout_seconds": "float8", "backoff_seconds": "float8[]"}),
-    "find_unserved": ("text[] text[] int4", {"queue": "text", "job_type": "text"}),
+    "find_unserved": ("int4", {"queue": "text", "job_type": "text"}),
     "forget_workers": ("float8", {"id": "int8"}),
     "get": ("int8", _STORED),
     "hold_lock": ("int8", {"has_lock": "bool"}),
@@ -102,7 +102,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "prune": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
-    "register": ("text text int4", {"id": "int8"}),
+    "register": ("text text int4 text[] text[]", {"id": "int8"}),
     "renew": ("int8[] int8[]", {"id": "int8", "claim_id": "int8", "is_cancelled": "bool"}),
     "retry": ("int8 bool", {"job_type": "text", "dedupe_key": "text", "retried": "bool", "told": "int8"}),
     "settle": (

@@ -4,8 +4,9 @@ import asyncpg
 
 from pqrun.job.state import Status
 from pqrun.store.claiming import Claimer, Lane
-from pqrun.store.link import KeptLink
+from pqrun.store.link import KeptLink, Session
 from pqrun.store.maintaining import find_unserved
+from pqrun.store.registry import deregister, register
 from tests.support.rows import make_job
 
 
@@ -42,10 +43,19 @@ async def test_nothing_waits_in_an_empty_table(claimer: Claimer) -> None:
     assert (survey.lanes, survey.has_suspect) == ([], False)
 
 
-async def test_what_nobody_serves_here_is_named_once(connection: asyncpg.Connection, link: KeptLink) -> None:
+async def test_what_no_living_worker_serves_is_named_once(
+    connection: asyncpg.Connection, session: Session, link: KeptLink
+) -> None:
     for queue, job_type in [("default", "t"), ("default", "gone"), ("default", "gone"), ("other", "t")]:
         await make_job(connection, queue=queue, job_type=job_type)
     await make_job(connection, job_type="later", status=Status.SCHEDULED)
-    assert set(await find_unserved(link, ["default"], ["t"])) == {("default", "gone"), ("other", "t")}
-    assert set(await find_unserved(link, None, ["t"])) == {("default", "gone")}
-    assert await find_unserved(link, None, ["t", "gone"]) == []
+    assert set(await find_unserved(link)) == {("default", "t"), ("default", "gone"), ("other", "t")}
+    await register(session, "one", "h", 1, queues=["default"], job_types=["t"])
+    assert set(await find_unserved(link)) == {("default", "gone"), ("other", "t")}
+    two = await register(session, "two", "h", 2, job_types=["t"])
+    assert await find_unserved(link) == [("default", "gone")]
+    three = await register(session, "three", "h", 3, job_types=["gone"])
+    assert await find_unserved(link) == []
+    await deregister(session, two)
+    await deregister(session, three)
+    assert set(await find_unserved(link)) == {("default", "gone"), ("other", "t")}

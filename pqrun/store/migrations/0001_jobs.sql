@@ -88,6 +88,8 @@ CREATE TABLE /*$schema*/pqrun.workers (
     has_lock   boolean     NOT NULL DEFAULT false,   -- holds the session lock (classid of the schema, id): free means dead
     hostname   text,
     pid        integer,
+    queues     text[],                               -- served; NULL: all
+    job_types  text[]      NOT NULL DEFAULT '{}',    -- served
     started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     beat_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     dead_at    timestamptz                           -- taken for dead; kept until none of its jobs is RUNNING
