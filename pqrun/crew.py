@@ -7,9 +7,11 @@ from datetime import timedelta
 
 from pqrun.config import WorkerSettings
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
+from pqrun.job.state import Status
 from pqrun.job.storable import one_line
 from pqrun.run import events as told
 from pqrun.run.attempt import Surroundings
+from pqrun.run.blockage import LoopWatch
 from pqrun.run.events import Events
 from pqrun.run.execute import Executor
 from pqrun.run.fetch import Fetcher
@@ -26,12 +28,17 @@ from pqrun.store.keeping import KeptRegistry
 from pqrun.store.source import DirectDsn
 from pqrun.store.work import WorkStore
 
-__all__ = ["Crew"]
+__all__ = ["Crew", "leave_seconds"]
 
 _LOGGER = logging.getLogger("pqrun")
 
 LEAVE_SECONDS = 2.0
 """Kept back from the shutdown's time for leaving the registry and closing connections; a quarter of it, where it is short."""
+
+
+def leave_seconds(shutdown_timeout: float) -> float:
+    """Return how much of the shutdown's time is kept back: half for the registry, a quarter each for links and the store."""
+    return min(LEAVE_SECONDS, shutdown_timeout / 4)
 
 
 class Crew:
@@ -73,7 +80,13 @@ class Crew:
             is_backlogged=lambda: self._settler.is_full,
         )
         self._fetcher = Fetcher(
-            work, self._executor, queues=queues, idle_policy=idle_policy, events=events, policy=policy
+            work,
+            self._executor,
+            unwritten=self._settler.unwritten,
+            queues=queues,
+            idle_policy=idle_policy,
+            events=events,
+            policy=policy,
         )
         self._renewer = Renewer(work, self._executor, events=events, policy=policy)
         self._services = [self._settler.service, self._renewer.service]
@@ -95,6 +108,7 @@ class Crew:
             pruner = Pruner(work, age_seconds=retention.total_seconds(), events=events, policy=policy)
             self._services.append(pruner.service)
         self._registered = asyncio.Event()
+        self._unsubscribe: Callable[[], None] = lambda: None  # until there is a subscription
         self._keeper = self._build_keeper(store, direct, policy, queues)
 
     def _build_keeper(
@@ -111,13 +125,18 @@ class Crew:
         hints = Hints(
             on_ready=self._fetcher.on_ready,
             on_suspect=self._fetcher.on_suspect,
-            on_due=self._fetcher.on_due,
+            on_due=self._fetcher.on_due_at,
             on_cancel=self._renewer.service.wake,
+            on_left=self._on_dead,
             on_await=self._settler.await_ids,
         )
         return Keeper(
             lambda: KeptRegistry(
-                opener or store.open_pooled(), store.statements, queues=queues, job_types=[*self._job_types, CLEANUP]
+                opener or store.open_pooled(),
+                store.statements,
+                queues=queues,
+                job_types=[*self._job_types, CLEANUP],
+                on_pooled=self._say_pooled,
             ),
             worker_id=self._worker_id,
             in_thread=opener is not None,
@@ -128,10 +147,20 @@ class Crew:
             on_connected=self._fetcher.on_reconnect,
             on_message=hints,
             on_dead=self._on_dead,
+            watch=LoopWatch(self._executor.in_hand, self._events),
+        )
+
+    def _say_pooled(self) -> None:
+        _LOGGER.warning(
+            "worker %s reaches its database through a pooler in transaction mode: it polls, as it cannot hear notifications, and its death "
+            "would be noticed after %g s only; direct_dsn= (a DSN of PostgreSQL itself) gives it LISTEN and fast liveness",
+            one_line(self._worker_id),
+            slow_limit(self._settings.stale_timeout_seconds),
         )
 
     async def start(self) -> None:
         """Register, then fetch."""
+        self._unsubscribe = self._events.subscribe(self._on_event)
         for service in self._services:
             service.start()
         self._keeper.start()
@@ -140,20 +169,24 @@ class Crew:
         self._report.start()  # now: before, this worker itself would not count as serving anything
         self._events.emit(told.WorkerStarted(self._worker_id, self._settings.concurrency, self._job_types))
 
+    def stop_soon(self) -> None:
+        """Start nothing more; ``stop`` does the rest."""
+        self._fetcher.service.stop_soon()
+        self._executor.close()  # what the claim under way still brings goes back
+
     async def stop(self, hastened: Callable[[], Awaitable[None]]) -> None:
         """Stop in order, within ``shutdown_timeout``; ``hastened`` returns when the grace is to be cut short."""
         loop = asyncio.get_running_loop()
         seconds = self._settings.shutdown_timeout_seconds
         until = loop.time() + seconds
-        leave = min(LEAVE_SECONDS, seconds / 4)
+        leave = leave_seconds(seconds)
 
         def left(share: float = 1.0) -> float:
             """Return the seconds until so many times the time for leaving remain."""
             return max(until - loop.time() - share * leave, 0.0)
 
         self._tell("stop fetching")
-        self._fetcher.service.stop_soon()
-        self._executor.close()  # what the claim under way still brings goes back
+        self.stop_soon()
         clean = await self._fetcher.service.stop(min(left(), 10.0))
         if self._executor.running:
             self._tell("wait")
@@ -168,8 +201,11 @@ class Crew:
         self._tell("flush")
         clean = await self._settler.wait_flushed(left()) and clean
         await asyncio.gather(*(service.stop(min(left(0.5), 5.0)) for service in (*self._services, self._report)))
-        clean = await self._keeper.stop(max(left(0.25), 0.25)) and clean
-        await self._work.close(0.5)
+        clean = await self._keeper.stop(max(left(0.5), 0.25)) and clean
+        await self._work.close(
+            min(max(left(0.25) / 3, 0.05), 0.5)
+        )  # each of three connections; a dead one says nothing for ever
+        self._unsubscribe()
         self._events.emit(told.WorkerStopped(self._worker_id, clean))
 
     def _tell(self, step: told.StopStep) -> None:
@@ -182,7 +218,11 @@ class Crew:
 
     def _on_dead(self) -> None:
         if self._reaper is not None:
-            self._reaper.service.wake()
+            self._reaper.on_dead()
+
+    def _on_event(self, event: told.Event) -> None:
+        if isinstance(event, told.Recovered) and event.status == Status.READY:
+            self._fetcher.on_suspect()  # behind a pooler this worker does not hear what it announces itself
 
     def _on_due(self, seconds: float) -> None:
         self._fetcher.on_due(seconds)

@@ -215,12 +215,15 @@ class Attempt:
         timeout.__cause__ = error
         return self._failed(error_text(timeout))
 
-    async def _after_complete(self, error: BaseException | None) -> Outcome | Completed:
-        """``complete`` was called: its transaction has committed, or it counts as a failure."""
+    async def _after_complete(self, error: BaseException | None) -> Outcome | Completed | None:
+        """``complete`` was called: its transaction has committed, or what undid it decides; if that was not us, it is a failure."""
         if await self._is_recorded():
             return Completed()
         refused = PqrunError("ctx.complete() was called, but its transaction did not commit: nothing of it is stored")
         refused.__cause__ = error
+        reason = self.context.cancel_reason
+        if reason is not None and reason != "claim_lost":  # of a lost claim the settle tells
+            return self._interrupted(reason, refused)
         return self._failed(error_text(refused))
 
     async def _is_recorded(self) -> bool:

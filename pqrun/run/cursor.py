@@ -31,9 +31,10 @@ LANES_MAX = 2_000
 class _Cursor:
     """The trail of one lane: (time, place) marks, oldest first, above the floor that claims start from."""
 
-    __slots__ = ("_floor", "_marks")
+    __slots__ = ("_floor", "_marks", "turn")
 
     def __init__(self) -> None:
+        self.turn = 0  # the full claim that reached this lane last
         self._floor = 0
         self._marks: deque[tuple[float, int]] = deque()
 
@@ -58,7 +59,8 @@ class Lanes:
     def __init__(self, queues: Iterable[str] | None) -> None:
         self._queues = None if queues is None else frozenset(queues)
         self._cursors: dict[Lane, _Cursor] = {}
-        self._turn = 0  # moves on with each claim, so that queues of one priority take turns at being first
+        self._turn = 0  # counts full claims
+        self._order: list[Lane] = []  # of the last claim
         self._next_scan = 0.0
 
     def __len__(self) -> int:
@@ -81,17 +83,29 @@ class Lanes:
         """Note a claim from the start, with the survey before it: the longer it took, the later comes the next."""
         self._next_scan = now + max(SCAN_LEAST_SECONDS, SCAN_SHARE * (now - started))
 
+    def scan_in(self, now: float) -> float:
+        """Return the seconds until a claim from the start is due."""
+        return max(self._next_scan - now, 0.0)
+
     def scan_soon(self) -> None:
         """Make the next claim one from the start: after a reconnect, or when rows came back below the cursors."""
         self._next_scan = 0.0
 
     def boundaries(self, now: float, *, from_start: bool) -> list[tuple[Lane, int]]:
-        """Return the lanes, highest priority first, each with the place behind which to look."""
-        self._turn += 1
-        queues = sorted({lane.queue for lane in self._cursors})
-        turns = {queue: (number + self._turn) % len(queues) for number, queue in enumerate(queues)}
-        ordered = sorted(self._cursors.items(), key=lambda item: (-item[0].priority, turns[item[0].queue]))
+        """Return the lanes, highest priority first, each with the place behind which to look.
+
+        Of one priority those come first that a full claim has not reached for longest, so that queues share it evenly.
+        """
+        ordered = sorted(self._cursors.items(), key=lambda item: (-item[0].priority, item[1].turn))
+        self._order = [lane for lane, _ in ordered]
         return [(lane, 0 if from_start else cursor.boundary(now)) for lane, cursor in ordered]
+
+    def filled(self, last: Lane) -> None:
+        """Note that the last claim was full with a job of this lane: it reached this lane and all before it, and none behind."""
+        self._turn += 1
+        for lane in self._order[: self._order.index(last) + 1] if last in self._order else ():
+            if (cursor := self._cursors.get(lane)) is not None:
+                cursor.turn = self._turn
 
     def looked(self, looks: Iterable[LaneLook], now: float) -> None:
         """Note how far a claim looked."""

@@ -20,6 +20,7 @@ __all__ = [
     "Failed",
     "JobCancelled",
     "LateReturn",
+    "LoopBlocked",
     "LoopFailed",
     "Picked",
     "Pruned",
@@ -54,7 +55,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Retrying(msgspec.Struct, frozen=True):
-    """A failed attempt was written; the next starts in ``delay_seconds``. ``error`` is its last line, escaped."""
+    """A failed attempt was written; the next starts in ``delay_seconds``. ``error`` is its type and message on one line, escaped."""
 
     job: Job
     error: str
@@ -62,7 +63,7 @@ class Retrying(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """FAILED was written. ``error`` is its last line, escaped."""
+    """FAILED was written. ``error`` is its type and message on one line, escaped."""
 
     job: Job
     error: str
@@ -135,6 +136,19 @@ class Pruned(msgspec.Struct, frozen=True):
     deleted: int
 
 
+class LoopBlocked(msgspec.Struct, frozen=True):
+    """The event loop of this worker stood still for ``seconds``, and runs again; told when it does.
+
+    ``stack`` is what it executed after two seconds of that, several lines; ``job`` the one whose handler did it, None where that is
+    not known; ``running`` all whose handlers had started.
+    """
+
+    seconds: float
+    stack: str
+    job: Job | None
+    running: tuple[Job, ...]
+
+
 class LoopFailed(msgspec.Struct, frozen=True):
     """A duty of the worker met an error and goes on after ``sleep_seconds``."""
 
@@ -182,6 +196,7 @@ Event: TypeAlias = (
     | Unserved
     | WorkerDied
     | Pruned
+    | LoopBlocked
     | LoopFailed
     | WorkerStarted
     | WorkerStopping

@@ -17,6 +17,7 @@ from pqrun.job.outcome import Counts, Done, Failed, Outcome, Retrying, decide_re
 from pqrun.job.record import Claim, Job
 from pqrun.run import events
 from pqrun.run.attempt import Attempt, Completed, Surroundings
+from pqrun.run.blockage import InHand
 from pqrun.run.context import CancelReason
 from pqrun.run.events import Events
 from pqrun.run.handler import Handler
@@ -122,6 +123,13 @@ class Executor:
         """Whether claims wait for a slot."""
         return bool(self._waiting)
 
+    def in_hand(self, loop: asyncio.AbstractEventLoop) -> InHand:
+        """Return what runs; for another thread too, while ``loop``, ours, stands still."""
+        attempts = self._running.copy()  # in one step: what is copied may go on changing
+        task = asyncio.current_task(loop)
+        current = next((a.job for a in attempts.values() if task is not None and a.task is task), None)
+        return InHand(current, tuple(attempt.job for attempt in attempts.values()))
+
     @property
     def running(self) -> int:
         """How many handlers run in slots."""
@@ -167,6 +175,11 @@ class Executor:
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), left)
+
+    def known_claims(self) -> list[Claim]:
+        """Return every claim that is known here and not yet handed to be settled."""
+        waiting = [Claim(job.id, job.claim_id or 0) for job, _ in self._waiting]
+        return [*waiting, *self._running, *(attempt.claim for attempt in self._given_up)]
 
     # What renewing asks and tells.
 
@@ -239,6 +252,8 @@ class Executor:
             self._give_up(attempt)
         for attempt in self._given_up:
             attempt.is_abandoned = True
+            if attempt.is_async and attempt.task is not None and not attempt.task.done():
+                _leave_behind(attempt.task)
 
     # Inside.
 
@@ -332,3 +347,9 @@ class Executor:
         self._sweep = None
         self.release_unstarted(UNSTARTED_SECONDS)
         self._schedule_sweep()
+
+
+def _leave_behind(task: "asyncio.Task[None]") -> None:
+    """``asyncio.run`` cancels and awaits all tasks of its loop: one that ignores cancellation would keep the process for ever."""
+    asyncio.tasks._unregister_task(task)
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # what asyncio.gather does; it was told as given up

@@ -1,10 +1,9 @@
 """Notifications of the schema's channel, read: hints about lanes, times, cancels, waiters. What cannot be read is passed over.
 
-``ready:PRIORITY:QUEUE``, ``suspect:PRIORITY:QUEUE``, ``due:EPOCH_SECONDS``, ``cancel:WORKER:ID``, ``await:ID,ID,…``. A due time is
-turned into a delay with this host's clock: a hint that is wrong by a skewed clock costs a look too early, or leaves it to the poll.
+``ready:PRIORITY:QUEUE``, ``suspect:PRIORITY:QUEUE``, ``due:EPOCH_SECONDS`` (by the database's clock), ``cancel:WORKER:ID``,
+``left:WORKER`` (it is gone, and has left jobs RUNNING), ``await:ID,ID,…``.
 """
 
-import time
 from collections.abc import Callable
 
 from pqrun.store.claiming import Lane
@@ -22,12 +21,14 @@ class Hints:
         on_suspect: Callable[[], None],
         on_due: Callable[[float], None],
         on_cancel: Callable[[], None],
+        on_left: Callable[[], None],
         on_await: Callable[[list[int]], None],
     ) -> None:
         self._on_ready = on_ready
         self._on_suspect = on_suspect
         self._on_due = on_due
         self._on_cancel = on_cancel
+        self._on_left = on_left
         self._on_await = on_await
 
     def __call__(self, message: str) -> None:
@@ -45,8 +46,10 @@ class Hints:
         elif kind == "suspect":
             self._on_suspect()
         elif kind == "due":
-            self._on_due(max(float(rest) - time.time(), 0.0))
+            self._on_due(float(rest))
         elif kind == "cancel":
             self._on_cancel()
+        elif kind == "left":
+            self._on_left()
         elif kind == "await":
             self._on_await([int(text) for text in rest.split(",")])

@@ -37,6 +37,7 @@ _LEVELS: dict[type, int] = {
     events.ThreadsExhausted: logging.WARNING,
     events.Unserved: logging.WARNING,
     events.WorkerDied: logging.WARNING,
+    events.LoopBlocked: logging.WARNING,
     events.LoopFailed: logging.WARNING,
 }
 
@@ -78,6 +79,9 @@ def _worker_line(event: events.Event) -> str:
             return f"worker {one_line(event.worker_id)} is dead, recovering its jobs"
         case events.Pruned():
             return f"retention removed {event.deleted} finished jobs"
+        case events.LoopBlocked():
+            by = "a handler" if event.job is None else _name(event.job)
+            return f"the event loop was blocked for {event.seconds:.1f} s by {by}, and runs again"
         case events.LoopFailed():
             return f"{event.duty} met an error ({event.consecutive} in a row), again in {event.sleep_seconds:.2g} s: {event.error}"
         case events.WorkerStarted():

@@ -18,6 +18,7 @@ from typing import Protocol
 from pqrun.errors import PqrunError
 from pqrun.job.policy import LoopErrorPolicy, judge_error_sleep
 from pqrun.job.storable import one_line
+from pqrun.run.blockage import LoopWatch
 from pqrun.run.events import Events, LoopFailed, WorkerDied
 from pqrun.run.observe import Observer
 from pqrun.store.registry import Beat, Beats
@@ -88,6 +89,7 @@ class Keeper:
         on_connected: Callable[[], None],
         on_message: Callable[[str], None],
         on_dead: Callable[[], None],
+        watch: LoopWatch | None = None,
     ) -> None:
         self._open_registry = open_registry
         self._worker_id = worker_id
@@ -99,6 +101,7 @@ class Keeper:
         self._on_connected = on_connected
         self._on_message = on_message
         self._on_dead = on_dead
+        self._watch = watch if in_thread else None  # on the loop itself there is nobody to see it blocked
         self._main = asyncio.get_running_loop()
         self._is_started = False
         self._own: asyncio.AbstractEventLoop | None = None  # the thread's loop, or the main one
@@ -140,6 +143,7 @@ class Keeper:
         self._own = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         registry = self._open_registry()
+        watching = None if self._watch is None else asyncio.create_task(self._watch.run(), name="pqrun watch")
         errors = 0
         try:
             while not self._stop.is_set():
@@ -152,6 +156,8 @@ class Keeper:
                 await self._pause(seconds)
             await self._leave(registry)
         finally:
+            if watching is not None:
+                watching.cancel()
             try:
                 await registry.close()
             finally:
@@ -214,11 +220,14 @@ class Keeper:
     def _failed(self, error: Exception, errors: int) -> float:
         if self._observer is not None:
             self._observer.reset()
+        self._is_set_up = False  # whatever failed: a new connection is the one cure that is always right
         judged = judge_error_sleep(self._policy, errors, 0.5)
         # Never beyond a beat: a keeper that waits longer than the database was away could be taken for dead.
         seconds = min(judged.value, BEAT_SECONDS)
-        text = one_line(str(error) if isinstance(error, PqrunError) else type(error).__name__)
-        self._tell(self._events.emit, LoopFailed("keep", text, errors, seconds))
+        text = str(error) if isinstance(error, PqrunError) else type(error).__name__
+        if judged.complaint is not None:
+            text = f"{text} ({judged.complaint})"
+        self._tell(self._events.emit, LoopFailed("keep", one_line(text), errors, seconds))
         return seconds
 
     def _tell(self, callback: Callable[..., object], *arguments: object) -> None:

@@ -1,5 +1,6 @@
 """Handlers without decorators: plain functions of the context alone, payload and result as JSON objects. And the built-in cleanup."""
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
@@ -22,6 +23,10 @@ LowLevelHandler: TypeAlias = (
 
 CLEANUP = "__cleanup"
 """A job_type that every worker serves: retention on demand, e.g. from pg_cron."""
+
+
+TURN_SECONDS = 0.05
+"""Before a cleanup asks again while another worker prunes."""
 
 
 def wrap(job_type: str, function: LowLevelHandler) -> Handler:
@@ -50,9 +55,13 @@ def cleanup_handler(prune: Callable[..., Awaitable[Pruned]], retention: timedelt
                 '__cleanup needs a payload {"older_than_seconds": N}, N ≥ 0, when the worker has no retention'
             )
         deleted = 0
-        while (piece := await prune(age_seconds=float(age))).deleted:
+        while True:
+            piece = await prune(age_seconds=float(age))
             deleted += piece.deleted
-        return {"deleted": deleted}
+            if not piece.is_mine:  # one worker at a time; a piece is short
+                await asyncio.sleep(TURN_SECONDS)
+            elif not piece.deleted:
+                return {"deleted": deleted}
 
     return wrap(CLEANUP, cleanup)
 

@@ -4,6 +4,7 @@ Every decision is taken by ``pqrun.job.outcome`` and written by the one settle s
 is looked at again in the next round. Any number of workers may do this at once: rows that another holds are skipped.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -11,7 +12,7 @@ from typing import Protocol
 from pqrun.errors import HandlerTimeout
 from pqrun.job.outcome import Failed, Retrying, decide_after_failure
 from pqrun.job.policy import BackoffPolicy, LoopErrorPolicy, judge_retry_delay
-from pqrun.job.storable import error_text, one_line
+from pqrun.job.storable import error_summary, error_text, one_line
 from pqrun.run.events import Events, Pruned, Recovered, Unserved
 from pqrun.run.service import Service
 from pqrun.store.maintaining import Overdue, Reaped
@@ -27,11 +28,17 @@ OVERDUE_MARGIN_SECONDS = 11.0
 
 PIECE_ROWS = 500
 
+DEAD_LOOK_SECONDS = 60.0
+"""How long to look every second after a worker died: what is left of it may have rows locked for a while, which each look passes over."""
+
 PRUNE_SECONDS = 60.0
 """Between two rounds of retention."""
 
 PRUNE_PIECE_SECONDS = 0.05
 """Between two pieces of one round: vacuum and everybody else get their turn."""
+
+
+_LOGGER = logging.getLogger("pqrun")
 
 
 class Maintenance(Protocol):
@@ -85,16 +92,22 @@ class Reaper:
         self._backoff_of = backoff_of
         self._events = events
         self._next_sweep = 0.0
+        self._look_until = time.monotonic() + DEAD_LOOK_SECONDS  # some may have died before this worker started
         self.service = Service("reap", self._tick, events=events, policy=policy)
 
+    def on_dead(self) -> None:
+        """A worker died, or left with jobs in hand."""
+        self._look_until = time.monotonic() + DEAD_LOOK_SECONDS
+        self.service.wake()
+
     async def _tick(self) -> float:
-        # A dead worker's jobs may be locked by what is left of it for a moment: look again until the sweep finds none.
         found = await self._reap_lost()
         now = time.monotonic()
         if now >= self._next_sweep:
             await self._sweep()
             self._next_sweep = now + self._sweep_seconds
-        return 1.0 if found else max(self._next_sweep - time.monotonic(), 0.0)
+        until_sweep = max(self._next_sweep - time.monotonic(), 0.0)
+        return min(until_sweep, 1.0) if found or now < self._look_until else until_sweep
 
     async def _reap_lost(self) -> bool:
         found = False
@@ -125,14 +138,19 @@ class Reaper:
             delay = delays[min(overdue.counts.attempts, len(delays)) - 1]
         else:
             policy = self._backoff_of(overdue.job_type) or self._backoff
-            delay = judge_retry_delay(policy, overdue.counts.attempts).value
+            judged = judge_retry_delay(policy, overdue.counts.attempts)
+            if judged.complaint is not None:
+                _LOGGER.warning(
+                    "backoff of %s replaced by the default: %s", one_line(overdue.job_type), judged.complaint
+                )
+            delay = judged.value
         return decide_after_failure(
             overdue.claim, overdue.counts, error=error_text(timeout), delay_seconds=delay, duration_ms=None
         )
 
     def _tell(self, reaped: list[Reaped]) -> None:
         for job_type, worker_id, outcome, settled in reaped:
-            error = one_line(outcome.error.rstrip().rpartition("\n")[2])
+            error = one_line(error_summary(outcome.error))
             self._events.emit(Recovered(settled.claim.job_id, job_type, worker_id, settled.status.value, error))
 
 

@@ -16,7 +16,7 @@ from pqrun.job.outcome import Outcome
 from pqrun.job.policy import LoopErrorPolicy
 from pqrun.job.record import Claim, Job
 from pqrun.job.state import Status
-from pqrun.job.storable import one_line
+from pqrun.job.storable import error_summary, one_line
 from pqrun.run import events
 from pqrun.run.events import Events
 from pqrun.run.service import Service
@@ -67,6 +67,7 @@ class Settler:
         self._pending: list[_Pending] = []  # appended by the executor, taken by the tick
         self._in_flight: list[_Pending] = []  # written by the tick alone; non-empty after a failure too
         self._in_doubt = False  # the last try may have been written
+        self._refused: set[Claim] = set()  # no outcome of theirs can be stored
         self._awaited: dict[int, float] = {}  # id → when to forget it
         self._idle = asyncio.Event()
         self._idle.set()
@@ -86,6 +87,10 @@ class Settler:
     def backlog(self) -> int:
         """How many outcomes are not written yet."""
         return len(self._pending) + len(self._in_flight)
+
+    def unwritten(self) -> list[Claim]:
+        """Return the claims whose rows may still say RUNNING though their handlers have ended."""
+        return [*(p.outcome.claim for p in (*self._in_flight, *self._pending)), *self._refused]
 
     @property
     def is_full(self) -> bool:
@@ -168,6 +173,7 @@ class Settler:
             # A trigger of the user's, say: whatever is written is refused. Trying for ever would hold up everybody's outcomes.
             text = f"no outcome of job {pending.job.id} can be stored, it stays RUNNING until this worker ends: {again}"
             self._events.emit(events.LoopFailed("settle", one_line(text), 1, 0.0))
+            self._refused.add(pending.outcome.claim)
             self._over(pending)
             return
         await self._tell([failed], settled)
@@ -220,17 +226,13 @@ class Settler:
             case outcomes.Done():
                 self._events.emit(events.Done(job, outcome.duration_ms))
             case outcomes.Retrying():
-                self._events.emit(events.Retrying(job, _last_line(outcome.error), outcome.delay_seconds))
+                self._events.emit(events.Retrying(job, one_line(error_summary(outcome.error)), outcome.delay_seconds))
                 self._on_due(max(settled.due_in_seconds or 0.0, 0.0))
             case outcomes.Failed():
-                self._events.emit(events.Failed(job, _last_line(outcome.error)))
+                self._events.emit(events.Failed(job, one_line(error_summary(outcome.error))))
             case outcomes.Released():
                 self._events.emit(events.Released(job, outcome.started))
             case outcomes.Cancelled() | outcomes.Recovered():
                 pass  # a worker writes Cancelled as CANCELLED, handled above; only reapers recover
             case _:
                 assert_never(outcome)
-
-
-def _last_line(error: str) -> str:
-    return one_line(error.rstrip().rpartition("\n")[2])[:300]

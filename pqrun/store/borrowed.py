@@ -7,17 +7,11 @@ import asyncpg
 
 from pqrun.errors import ConflictError
 from pqrun.store.failure import translating
-from pqrun.store.link import CONFLICT_TRIES, Session, pause_after_conflict
+from pqrun.store.link import CONFLICT_TRIES, Session, own_transaction, pause_after_conflict
 from pqrun.store.source import PoolSource
 from pqrun.store.statements import Statements
 
 __all__ = ["BorrowedLink"]
-
-_LOCAL_SETTINGS = (
-    "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
-    " SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
-)
-"""As link.PLANNER_SETTINGS, for one transaction: the connection belongs to others between two of ours."""
 
 
 class BorrowedLink:
@@ -43,8 +37,7 @@ class BorrowedLink:
     async def transaction(self) -> AsyncIterator[Session]:
         """Several statements in one transaction."""
         with translating():
-            async with self._source.acquire() as connection, connection.transaction():
-                await connection.execute(_LOCAL_SETTINGS)
+            async with self._source.acquire() as connection, own_transaction(connection):
                 yield Session(connection, self._statements)
 
     async def close(self, timeout: float = 2.0) -> None:

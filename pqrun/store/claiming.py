@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from pqrun.job.record import Job
+from pqrun.job.record import Claim, Job
 from pqrun.store.link import Link
 from pqrun.store.rows import claimed_job
 
@@ -15,6 +15,9 @@ BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 PROMOTE_ROWS = 1_000
 """Due jobs promoted by one statement."""
+
+FORGOTTEN_ROWS = 1_000
+"""Claims taken up again by one look."""
 
 SURVEY_LANES = 1_000
 """Lanes (queue and priority) that one survey returns at most."""
@@ -53,13 +56,14 @@ class Survey(NamedTuple):
 
 
 class Promotion(NamedTuple):
-    """What became READY, how far the index was read, and the time until the next job is due."""
+    """What became READY, how far the index was read, the time until the next job is due, and the database's clock (epoch seconds)."""
 
     lanes: list[Lane]
     jobs: int
     has_suspect: bool
     last_run_after: datetime | None
     next_in_seconds: float | None
+    clock: float | None = None
 
 
 class Claimer:
@@ -113,6 +117,13 @@ class Claimer:
         rows = await self._link.run("claim_suspect", queues, types, self._worker, self._worker_id, alive)
         return claimed_job(rows[0]) if rows else None
 
+    async def find_forgotten(self, known: Sequence[Claim]) -> list[Job]:
+        """Return jobs that are claimed for this worker and that it does not know of: the answer to their claim was lost."""
+        claims = [claim.claim_id for claim in known]
+        return [
+            claimed_job(row) for row in await self._link.run("find_forgotten", self._worker, claims, FORGOTTEN_ROWS)
+        ]
+
     async def survey(self, queues: Sequence[str] | None) -> Survey:
         """List the lanes that have jobs; None: of all queues."""
         rows = await self._link.run("survey", queues, SURVEY_LANES)
@@ -129,6 +140,7 @@ class Claimer:
             any(row["suspect"] for row in rows),
             max((row["last_run_after"] for row in rows if row["last_run_after"] is not None), default=None),
             next((row["next_in_seconds"] for row in rows if row["queue"] is None), None),
+            next((row["clock"] for row in rows if row["queue"] is None), None),
         )
 
 

@@ -1,22 +1,27 @@
 """Connections from a DSN: opened within a limit, and with errors that never show the password."""
 
 import re
+from collections.abc import Awaitable, Callable
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import asyncpg
 
 from pqrun.errors import ConfigurationError, DatabaseUnavailableError
+from pqrun.store.pooler import learn_types
 
 __all__ = [
     "COMMAND_SECONDS",
     "CONNECT_ERRORS",
     "CONNECT_SECONDS",
+    "STATEMENT_CACHE_SIZE",
     "check_dsn",
     "describe_dsn",
     "explain",
     "normalised_dsn",
     "open_connection",
     "open_pool",
+    "taught",
 ]
 
 CONNECT_ERRORS = (TimeoutError, ValueError, OverflowError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
@@ -27,6 +32,9 @@ CONNECT_SECONDS = 10.0
 
 COMMAND_SECONDS = 30.0
 """How long any statement of ours may take, unless a call states less."""
+
+STATEMENT_CACHE_SIZE = 100
+"""Prepared statements that a direct connection keeps; none behind a pooler."""
 
 POOL_MAX_SIZE = 10
 """Connections of a store's own pool: for defers, results and handlers."""
@@ -90,14 +98,17 @@ def describe_dsn(dsn: str) -> str:
         return "a malformed DSN"
 
 
-async def open_connection(dsn: str, *, application_name: str = "pqrun") -> asyncpg.Connection:
+async def open_connection(
+    dsn: str, *, application_name: str = "pqrun", statement_cache_size: int = STATEMENT_CACHE_SIZE
+) -> asyncpg.Connection:
     """Open one connection; raise ConfigurationError for a malformed DSN, DatabaseUnavailableError where nobody answers."""
     try:
         return await asyncpg.connect(
             check_dsn(dsn),
             timeout=CONNECT_SECONDS,
             command_timeout=COMMAND_SECONDS,
-            server_settings={"application_name": application_name},
+            statement_cache_size=statement_cache_size,
+            server_settings={"application_name": application_name},  # no others: poolers refuse most of them
         )
     except CONNECT_ERRORS as error:
         failure = explain(error, dsn)
@@ -105,13 +116,44 @@ async def open_connection(dsn: str, *, application_name: str = "pqrun") -> async
     raise failure
 
 
-async def open_pool(dsn: str) -> asyncpg.Pool:
-    """Open a store's own pool; connections are made when they are needed. Errors as with ``open_connection``."""
+async def taught(connection: asyncpg.Connection) -> asyncpg.Connection:
+    """Return a new connection behind a pooler once its driver knows our types; one on which that fails is closed."""
+    try:
+        await learn_types(connection)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def open_pool(dsn: str, find_pooler: Callable[[], Awaitable[bool]]) -> asyncpg.Pool:
+    """Open a store's own pool; connections are made when they are needed, and the first asks ``find_pooler`` whether there is one.
+
+    Errors as with ``open_connection``.
+    """
+    is_pooled = False
+
+    async def connect(*arguments: Any, **options: Any) -> asyncpg.Connection:  # noqa: ANN401  # the driver's, passed on
+        nonlocal is_pooled
+        is_pooled = await find_pooler()
+        if not is_pooled:
+            return await asyncpg.connect(*arguments, statement_cache_size=STATEMENT_CACHE_SIZE, **options)
+        connection = await asyncpg.connect(*arguments, statement_cache_size=0, **options)
+        return await taught(connection)
+
+    async def reset(connection: asyncpg.Connection) -> None:
+        # Behind a pooler this would reset whatever server connection is free: there is no session of ours to be reset.
+        query = "" if is_pooled else connection.get_reset_query()
+        if query:
+            await connection.execute(query)
+
     try:
         return await asyncpg.create_pool(
             check_dsn(dsn),
             min_size=0,
             max_size=POOL_MAX_SIZE,
+            connect=connect,
+            reset=reset,
             timeout=CONNECT_SECONDS,
             command_timeout=COMMAND_SECONDS,
             server_settings={"application_name": "pqrun"},

@@ -10,7 +10,7 @@ import asyncpg
 
 from pqrun.errors import ConflictError, DatabaseUnavailableError, PqrunError, SchemaError, StoreError
 
-__all__ = ["DRIVER_ERRORS", "is_conflict", "is_disconnect", "translate", "translating"]
+__all__ = ["DRIVER_ERRORS", "is_conflict", "is_disconnect", "is_spoilt", "translate", "translating"]
 
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError)
 """What the driver raises (a timeout is an OSError)."""
@@ -42,6 +42,11 @@ def is_disconnect(error: BaseException) -> bool:
         return state.startswith("08") or state in {"57P01", "57P02", "57P03", "57P05"}
     # InternalClientError: a backend that was terminated while it was idle, whose last words the driver did not expect.
     return isinstance(error, (OSError, EOFError, asyncpg.InterfaceError, asyncpg.InternalClientError))
+
+
+def is_spoilt(error: BaseException) -> bool:
+    """Whether the connection must not be used again: gone, or refusing to write, which may be a setting that it took at its login."""
+    return is_disconnect(error) or (isinstance(error, asyncpg.PostgresError) and error.sqlstate == "25006")
 
 
 def translate(error: BaseException) -> PqrunError:

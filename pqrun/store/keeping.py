@@ -1,18 +1,30 @@
-"""The keeper's connection: the registry's statements, the session lock, and the notifications, all on one."""
+"""The keeper's connection: the registry's statements, the session lock, and the notifications, all on one.
+
+Behind a pooler there is no lock and there are no notifications: the worker is registered without a lock, so others judge it by the slow
+limit, and it polls.
+"""
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import asyncpg
 
 from pqrun.store import registry
 from pqrun.store.failure import DRIVER_ERRORS, translating
-from pqrun.store.link import Opener, Session
+from pqrun.store.link import Opener, Session, own_transaction
 from pqrun.store.registry import Beat, Beats
 from pqrun.store.statements import Statements
 
 __all__ = ["KeptRegistry"]
+
+
+LISTEN_SECONDS = 2.0
+"""How long the answer to a LISTEN may take: meanwhile nothing beats."""
+
+WAIT_SECONDS = 5.0
+"""How long a statement may wait for a server connection of a pooler: longer than for an answer, as a new try would wait from the start."""
 
 
 class KeptRegistry:
@@ -25,7 +37,10 @@ class KeptRegistry:
         *,
         queues: Sequence[str] | None = None,
         job_types: Sequence[str] = (),
+        on_pooled: Callable[[], None] | None = None,
     ) -> None:
+        self._on_pooled = on_pooled  # called once, when a pooler is found; from the loop that uses this connection
+        self._is_pooled = False
         self._queues = queues
         self._job_types = job_types
         self._opener = opener
@@ -42,7 +57,11 @@ class KeptRegistry:
         """Open a connection; what was there before is dropped."""
         await self.close()
         with translating():
+            self._is_pooled = await self._opener.is_pooled()
             self._connection = await self._opener.open()
+        if self._is_pooled and self._on_pooled is not None:
+            on_pooled, self._on_pooled = self._on_pooled, None
+            on_pooled()
 
     async def close(self) -> None:
         """Close the connection; one that a pool lent goes back without our listener, of which the pool would warn."""
@@ -56,56 +75,67 @@ class KeptRegistry:
         await self._opener.dispose(connection, 1.0)
 
     async def listen(self, on_message: Callable[[str], None]) -> None:
-        """Hear the schema's channel until the connection ends."""
+        """Hear the schema's channel until the connection ends; behind a pooler nothing can be heard, and nothing is asked for."""
+        if self._is_pooled:
+            return
 
         def heard(_connection: object, _pid: int, _channel: str, message: object) -> None:
             on_message(str(message))
 
         self._heard = heard
         with translating():
-            await self._opened.add_listener(self._statements.schema, heard)
+            await asyncio.wait_for(self._opened.add_listener(self._statements.schema, heard), LISTEN_SECONDS)
 
     async def register(self, worker_id: str, hostname: str, pid: int) -> int:
         """Add a row for this process; return its id."""
-        with translating():
+        async with self._session() as session:
             return await registry.register(
-                self._session, worker_id, hostname, pid, queues=self._queues, job_types=self._job_types
+                session, worker_id, hostname, pid, queues=self._queues, job_types=self._job_types
             )
 
     async def hold_lock(self, worker: int) -> bool:
-        """Take the session lock of this row."""
-        with translating():
-            return await registry.hold_lock(self._session, worker)
+        """Take the session lock of this row; return whether it was had, which behind a pooler it is not."""
+        if self._is_pooled:
+            return False
+        async with self._session() as session:
+            return await registry.hold_lock(session, worker)
 
     async def beat(self, worker: int) -> Beats:
         """Advance the counter; read all. A connection that does not answer in time is dropped."""
         try:
-            with translating():
-                return await registry.beat(self._session, worker)
+            async with self._session() as session:
+                return await registry.beat(session, worker)
         except Exception:
             await self.close()
             raise
 
     async def probe_locks(self, workers: list[int]) -> frozenset[int]:
         """Return those whose session lock is free."""
-        with translating():
-            return await registry.probe_locks(self._session, workers)
+        async with self._session() as session:
+            return await registry.probe_locks(session, workers)
 
     async def bury(self, dead: list[Beat]) -> list[tuple[int, str]]:
         """Take for dead; return (id, worker_id)."""
-        with translating():
-            return await registry.bury(self._session, dead)
+        async with self._session() as session:
+            return await registry.bury(session, dead)
 
     async def deregister(self, worker: int) -> None:
         """Leave the registry."""
-        with translating():
-            await registry.deregister(self._session, worker)
+        async with self._session() as session:
+            await registry.deregister(session, worker)
 
     @property
     def _opened(self) -> asyncpg.Connection:
         assert self._connection is not None  # noqa: S101  # the keeper connects first
         return self._connection
 
-    @property
-    def _session(self) -> Session:
-        return Session(self._opened, self._statements)
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[Session]:
+        """One statement; behind a pooler in a transaction of its own."""
+        with translating():
+            session = Session(self._opened, self._statements)
+            if not self._is_pooled:
+                yield session
+                return
+            async with own_transaction(session.connection, timeout=WAIT_SECONDS):
+                yield session

@@ -6,26 +6,38 @@ outcome is unknown: whoever called must look first.
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Protocol
 
 import asyncpg
 
-from pqrun.store.failure import DRIVER_ERRORS, is_conflict, is_disconnect, translate
+from pqrun.errors import DatabaseUnavailableError
+from pqrun.store.failure import DRIVER_ERRORS, is_conflict, is_spoilt, translate
+from pqrun.store.patience import Patience
 from pqrun.store.statements import Statements
 
-__all__ = ["CONFLICT_TRIES", "KeptLink", "Link", "Opener", "Session", "pause_after_conflict"]
+__all__ = ["CONFLICT_TRIES", "KeptLink", "Link", "Opener", "Session", "own_transaction", "pause_after_conflict"]
 
 CONFLICT_TRIES = 10
 """How often a statement that met a deadlock or a serialization failure is tried."""
+
+REOPEN_SECONDS = 0.25
+"""Between two tries to open a connection for one duty: those who ask meanwhile hear how the last one failed."""
 
 PLANNER_SETTINGS = (
     "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off;"
     " SET statement_timeout = 30000; SET lock_timeout = 10000; SET idle_in_transaction_session_timeout = 60000"
 )
 """A generic plan made while the table was empty would scan it whole for ever after: indexes only, whatever the statistics say."""
+
+BEGIN_WITH_SETTINGS = "BEGIN; " + PLANNER_SETTINGS.replace("SET ", "SET LOCAL ")
+"""The same for one transaction, where the connection belongs to others between two of ours; one round trip with its BEGIN."""
+
+ROLLBACK_SECONDS = 2.0
+"""A connection that does not even roll back within this time is given up."""
 
 
 async def pause_after_conflict(attempt: int) -> None:
@@ -45,8 +57,39 @@ class Session:
         return await self.connection.fetch(self._statements[name], *arguments, timeout=timeout)
 
 
+@asynccontextmanager
+async def own_transaction(connection: asyncpg.Connection, *, timeout: float | None = None) -> AsyncIterator[None]:
+    """A transaction of ours on a connection that others use between two of them: it carries its settings with it.
+
+    ``timeout``: how long it may wait for its start, behind a pooler for a server connection. A connection on which the end is in doubt is
+    terminated.
+    """
+    try:
+        await connection.execute(BEGIN_WITH_SETTINGS, timeout=timeout)
+        yield
+        await connection.execute("COMMIT")
+    except BaseException:
+        await _roll_back(connection)
+        raise
+
+
+async def _roll_back(connection: asyncpg.Connection) -> None:
+    is_over = False
+    try:
+        with contextlib.suppress(*DRIVER_ERRORS):  # what went wrong before says more
+            await connection.execute("ROLLBACK", timeout=ROLLBACK_SECONDS)
+            is_over = True
+    finally:
+        if not is_over:  # cancelled, too: the next transaction would become part of this one
+            connection.terminate()
+
+
 class Opener(Protocol):
     """Where kept connections come from and go back to: a DSN, or a pool that somebody handed in."""
+
+    async def is_pooled(self) -> bool:
+        """Whether a pooler may run each transaction on another server connection; found out without any lock, LISTEN or SET."""
+        ...
 
     async def open(self) -> asyncpg.Connection:
         """Return a connection of our own until ``dispose``."""
@@ -80,7 +123,10 @@ class KeptLink:
         self._opener = opener
         self._statements = statements
         self._connection: asyncpg.Connection | None = None  # replaced under the lock only
+        self._is_pooled = False  # the present connection is not ours between two transactions
         self._lock = asyncio.Lock()
+        self._patience = Patience()
+        self._refusal: tuple[float, str] | None = None  # when the last try to open failed, and why
 
     async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
         """Run one statement in a transaction of its own. Raises StoreError and its kinds."""
@@ -88,16 +134,23 @@ class KeptLink:
             failure: Exception | None = None
             for attempt in range(CONFLICT_TRIES):
                 try:
-                    session = await self._session()
-                    return await session.run(name, *arguments, timeout=timeout)
+                    rows = await self._run(name, arguments, timeout or self._patience.seconds)
                 except Exception as error:  # noqa: BLE001  # the border to the driver: whatever it raises is translated
                     failure = error
+                else:
+                    self._patience.answered()
+                    return rows
                 await self._doubt(failure)
                 if not is_conflict(failure):
                     break
                 await pause_after_conflict(attempt)
             assert failure is not None  # noqa: S101  # the loop ends by return or with a failure
             raise translate(failure)
+
+    async def _run(self, name: str, arguments: tuple[object, ...], timeout: float) -> list[asyncpg.Record]:
+        session = await self._session()
+        async with own_transaction(session.connection, timeout=timeout) if self._is_pooled else nullcontext():
+            return await session.run(name, *arguments, timeout=timeout)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
@@ -106,7 +159,8 @@ class KeptLink:
             failure: Exception | None = None
             try:
                 session = await self._session()
-                async with session.connection.transaction():
+                connection = session.connection
+                async with own_transaction(connection) if self._is_pooled else connection.transaction():
                     yield session
             except DRIVER_ERRORS as error:  # what the caller's own code raises inside passes as it is
                 failure = error
@@ -123,14 +177,32 @@ class KeptLink:
     async def _session(self) -> Session:
         if self._connection is None or self._connection.is_closed():
             await self.close(timeout=0.5)  # a lent connection goes back to its pool when it is gone, too
-            self._connection = await self._opener.open()
-            try:
-                await self._connection.execute(PLANNER_SETTINGS)
-            except BaseException:
-                await self.close(timeout=0.5)
-                raise
+            self._connection = await self._open()
+            if not self._is_pooled:
+                await self._set_up(self._connection)
         return Session(self._connection, self._statements)
 
+    async def _set_up(self, connection: asyncpg.Connection) -> None:
+        try:
+            await connection.execute(PLANNER_SETTINGS, timeout=self._patience.seconds)
+        except BaseException:
+            await self.close(timeout=0.5)
+            raise
+
+    async def _open(self) -> asyncpg.Connection:
+        now = asyncio.get_running_loop().time()
+        if self._refusal is not None and now < self._refusal[0] + REOPEN_SECONDS:
+            raise DatabaseUnavailableError(self._refusal[1])
+        self._refusal = None
+        try:
+            self._is_pooled = await self._opener.is_pooled()
+            return await self._opener.open()
+        except DatabaseUnavailableError as error:
+            self._refusal = now, str(error)
+            raise
+
     async def _doubt(self, failure: BaseException) -> None:
-        if is_disconnect(failure):
+        if isinstance(failure, TimeoutError):
+            self._patience.ran_out()
+        if is_spoilt(failure):
             await self.close(timeout=0.5)

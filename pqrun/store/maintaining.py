@@ -26,6 +26,9 @@ __all__ = [
 REAP_ROWS = 500
 """Rows that one recovery writes."""
 
+PIECE_SECONDS = 10.0
+"""A recovery that takes longer is given up: its connection may be dead, and dead workers' jobs wait for it."""
+
 PRUNE_ROWS = 1_000
 """Rows that one statement of retention deletes: some milliseconds, and no long transaction."""
 
@@ -79,7 +82,7 @@ async def _reap(
     link: Link, find: str, arguments: tuple[object, ...], decide: Callable[[Record], Recovered | Failed | Retrying]
 ) -> list[Reaped]:
     async with link.transaction() as session:
-        rows = await session.run(find, *arguments)
+        rows = await session.run(find, *arguments, timeout=PIECE_SECONDS)
         decided = {row["id"]: (row, decide(row)) for row in rows}
         if not decided:
             return []

@@ -1,6 +1,7 @@
 """PgJobStore: the door to the tables, for applications and for workers."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -9,9 +10,10 @@ from typing import Self, cast
 import asyncpg
 
 from pqrun.embedded import EmbeddedServer, start_server_async
-from pqrun.errors import ConflictError, JobBusy, JobNotFound, ResultTimeout, RetryRefused
+from pqrun.errors import ConflictError, JobBusy, JobNotFound, OptionError, ResultTimeout, RetryRefused
 from pqrun.job.dedupe import stored_key
 from pqrun.job.options import (
+    check_job_id,
     check_job_type,
     check_max_attempts,
     check_priority,
@@ -26,7 +28,7 @@ from pqrun.job.storable import dump_object
 from pqrun.store.borrowed import BorrowedLink
 from pqrun.store.connecting import check_dsn, describe_dsn, open_connection
 from pqrun.store.enqueueing import insert_or_find
-from pqrun.store.failure import translating
+from pqrun.store.failure import DRIVER_ERRORS, translating
 from pqrun.store.link import CONFLICT_TRIES, KeptLink, Link, Session, pause_after_conflict
 from pqrun.store.migrate import Migration, check_schema, migrate
 from pqrun.store.ports import Connection, Pool
@@ -100,8 +102,8 @@ class PgJobStore:
 
     async def _open(self) -> None:
         self._dsn = await self._resolve() or None
-        await self._source.open(self._dsn)
-        opener = None if self._dsn is None else DsnOpener(self._dsn, "pqrun results")
+        await self._source.open(self._dsn, is_direct=self._server is not None)
+        opener = None if self._dsn is None else self._source.opener(self._dsn, "pqrun results")
         self._waiter = Waiter(self, opener, f"{self.schema}:done")
         if self._server is not None:
             await self.migrate()
@@ -132,7 +134,10 @@ class PgJobStore:
             async with self._source.acquire(unopened=True) as lent:
                 with translating():
                     return await migrate(lent, self.schema)
-        connection = await open_connection(await self._resolve(), application_name="pqrun migrate")
+        # All of it is one transaction; without a statement cache that holds behind a pooler, too.
+        connection = await open_connection(
+            await self._resolve(), application_name="pqrun migrate", statement_cache_size=0
+        )
         try:
             with translating():
                 return await migrate(connection, self.schema)
@@ -141,12 +146,13 @@ class PgJobStore:
 
     async def check_schema(self) -> None:
         """Raise SchemaError, naming the command to run, when the schema is missing or older than this code."""
-        async with self._source.acquire() as connection:
-            await check_schema(connection, self.schema)
+        with translating():
+            async with self._source.acquire_own() as connection:
+                await check_schema(connection, self.schema)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """Lend a connection of the store's pool."""
+        """Lend a connection of the store's pool. Behind a pooler in transaction mode use it in transactions only."""
         async with self._source.acquire() as connection:
             yield connection
 
@@ -154,10 +160,21 @@ class PgJobStore:
     async def transaction(self) -> AsyncIterator[Connection]:
         """Lend a connection with an open transaction: committed at the end, rolled back on an error.
 
-        Jobs enqueued with ``connection=`` become visible, and wake a worker, with the commit.
+        Jobs enqueued with ``connection=`` become visible, and wake a worker, with the commit. What is raised inside passes as it is;
+        raises StoreError and its kinds where beginning or committing fails.
         """
-        async with self._source.acquire() as connection, connection.transaction():
-            yield connection
+        async with self._source.acquire() as connection:
+            transaction = connection.transaction()
+            with translating():
+                await transaction.start()
+            try:
+                yield connection
+            except BaseException:
+                with contextlib.suppress(*DRIVER_ERRORS):  # the connection is gone: what was raised inside counts
+                    await transaction.rollback()
+                raise
+            with translating():
+                await transaction.commit()
 
     async def enqueue(
         self,
@@ -199,8 +216,10 @@ class PgJobStore:
         if not jobs:
             return []
         if connection is not None:
+            session = self.session(connection)
             with translating():
-                return await insert_or_find(Session(cast("asyncpg.Connection", connection), self._statements), jobs)
+                async with self._source.around(session.connection):
+                    return await insert_or_find(session, jobs)
         for attempt in range(CONFLICT_TRIES):
             try:
                 return await self._enqueue_own(jobs)
@@ -212,16 +231,15 @@ class PgJobStore:
 
     async def _enqueue_own(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         with translating():
-            async with self._source.acquire() as connection:
-                session = Session(connection, self._statements)
-                if len(jobs) == 1:  # a statement is a transaction: no BEGIN and COMMIT for one job
-                    return await insert_or_find(session, jobs)
-                async with connection.transaction():
-                    return await insert_or_find(session, jobs)
+            if len(jobs) == 1:  # a statement is a transaction: no BEGIN and COMMIT for one job
+                async with self._source.acquire_own() as connection:
+                    return await insert_or_find(self.session(connection), jobs)
+            async with self.transaction() as caller:
+                return await insert_or_find(self.session(caller), jobs)
 
     async def get(self, job_id: int) -> Job | None:
         """Return the job as it is now, or None where there is none."""
-        rows = await self.run("get", job_id)
+        rows = await self.run("get", check_job_id(job_id))
         return stored_job(rows[0]) if rows else None
 
     async def cancel(self, job_id: int) -> CancelOutcome:
@@ -229,6 +247,7 @@ class PgJobStore:
 
         Raises JobBusy when another transaction held the row for five seconds.
         """
+        check_job_id(job_id)
         give_up = asyncio.get_running_loop().time() + BUSY_SECONDS
         looked_again = False
         while True:
@@ -247,6 +266,7 @@ class PgJobStore:
 
         Raises RetryRefused (its ``conflicting_id`` names the active job that has taken the dedupe key) or JobNotFound.
         """
+        check_job_id(job_id)
         while True:
             rows = await self.run("retry", job_id, force)
             if not rows:
@@ -268,6 +288,7 @@ class PgJobStore:
     async def wait_end(self, job_id: int, timeout: float | None = None) -> End:
         """Wait until the job has finished and return how. Raises JobNotFound and ResultTimeout."""
         _ = self._source.checked()
+        check_job_id(job_id)
         if timeout == 0:
             return await self._look_once(job_id)
         assert self._waiter is not None  # noqa: S101  # open, so start has made it
@@ -287,7 +308,7 @@ class PgJobStore:
         for attempt in range(CONFLICT_TRIES):
             try:
                 with translating():
-                    async with self._source.acquire() as connection:
+                    async with self._source.acquire_own() as connection:
                         return await Session(connection, self._statements).run(name, *arguments, timeout=timeout)
             except ConflictError:
                 if attempt == CONFLICT_TRIES - 1:
@@ -296,7 +317,9 @@ class PgJobStore:
         raise AssertionError  # the last try returns or raises
 
     def session(self, connection: Connection) -> Session:
-        """Return pqrun's statements on a connection of the caller's."""
+        """Return pqrun's statements on a connection of the caller's; raises OptionError for what is none."""
+        if not isinstance(connection, Connection):
+            raise OptionError(f"connection: expected an asyncpg connection, got {type(connection).__name__}")
         return Session(cast("asyncpg.Connection", connection), self._statements)
 
     def open_link(self, duty: str, *, kept: bool) -> Link:
@@ -312,8 +335,9 @@ class PgJobStore:
         """Return a way to connections outside of any pool, usable from another thread; None where there is none."""
         if callable(direct):
             return FactoryOpener(direct)
-        dsn = self._dsn if direct is None else check_dsn(direct)
-        return None if dsn is None else DsnOpener(dsn, f"pqrun {duty}")
+        if direct is not None:
+            return DsnOpener(check_dsn(direct), f"pqrun {duty}")
+        return None if self._dsn is None else DsnOpener(self._dsn, f"pqrun {duty}", self._source.outside_finder())
 
     def open_pooled(self) -> PoolOpener | DsnOpener:
         """Return a way to connections that are kept for long: our own, or lent by the handed-in pool."""

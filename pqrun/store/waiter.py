@@ -1,8 +1,8 @@
 """Waiting for ends: one statement asks for all awaited ids of the process, from 10 ms on, backing off to 500 ms.
 
 The ids are also announced to the workers, so that the one which settles a job adds one notification per batch; where LISTEN works, a
-result is seen within some milliseconds of its commit. Without it, or when a notification is lost, polling alone answers within the
-longest interval. Completions that nobody waits for notify nobody.
+result is seen within some milliseconds of its commit. Without it, as behind a pooler, or when a notification is lost, polling alone
+answers within the longest interval. Completions that nobody waits for notify nobody.
 """
 
 import asyncio
@@ -27,6 +27,9 @@ ANNOUNCE_AGAIN_SECONDS = 5.0
 
 LINGER_SECONDS = 5.0
 """How long the listening connection is kept when nobody waits: results awaited one after another share it."""
+
+LISTEN_SECONDS = 2.0
+"""How long the answer to a LISTEN may take: meanwhile nobody polls."""
 
 ANNOUNCED_IDS = 300
 """Ids per notification: a payload is limited to 8,000 bytes."""
@@ -163,8 +166,10 @@ class Waiter:
         if self._listener is not None and not self._listener.is_closed():
             return True
         try:
+            if await self._opener.is_pooled():  # nothing can be heard there
+                return False
             self._listener = await self._opener.open()
-            await self._listener.add_listener(self._channel, self._on_done)
+            await asyncio.wait_for(self._listener.add_listener(self._channel, self._on_done), LISTEN_SECONDS)
         except (PqrunError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             await self._unlisten()
             return False

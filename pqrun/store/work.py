@@ -75,6 +75,10 @@ class WorkStore:
         """Claim one job that was lost before."""
         return await self._registered.claim_suspect(queues, types, alive)
 
+    async def find_forgotten(self, known: Sequence[Claim]) -> list[Job]:
+        """Return jobs claimed for this worker that it does not know of."""
+        return await self._registered.find_forgotten(known)
+
     async def survey(self, queues: Sequence[str] | None) -> Survey:
         """List lanes that have jobs."""
         return await self._registered.survey(queues)

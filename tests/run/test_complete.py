@@ -11,7 +11,7 @@ from pqrun.job.state import Status
 from pqrun.run import events
 from pqrun.run.context import JobContext
 from pqrun.store import PgJobStore
-from tests.run.working import AtOnce, wait_finished, working
+from tests.run.working import AtOnce, stored, wait_finished, working
 
 Context = JobContext[Any]
 
@@ -171,3 +171,35 @@ async def test_a_completion_of_a_lost_claim_is_refused_and_nothing_is_written(
         await crew.heard.wait_for(events.ClaimLost)
     assert len(raised) == 1
     assert await count(effects) == 0
+
+
+async def test_a_completion_that_the_shutdown_undid_costs_no_attempt(store: PgJobStore) -> None:
+    begun = asyncio.Event()
+
+    async def handler(ctx: Context) -> None:
+        async with ctx.store.transaction() as connection:
+            await ctx.complete(connection=connection)
+            begun.set()
+            await asyncio.Event().wait()
+
+    job_id = await store.enqueue("t", {}, max_attempts=1)
+    async with working(store, {"t": handler}, shutdown_grace=0.01) as crew:
+        await asyncio.wait_for(begun.wait(), 30)
+        await crew.stopped()
+    job = await stored(store, job_id)
+    assert (job.status, job.attempts, job.last_error) == (Status.READY, 0, None)
+
+
+async def test_a_completion_that_the_timeout_undid_is_a_failure_that_names_the_timeout(store: PgJobStore) -> None:
+    async def handler(ctx: Context) -> None:
+        async with ctx.store.transaction() as connection:
+            await ctx.complete(connection=connection)
+            await asyncio.Event().wait()
+
+    job_id = await store.enqueue("t", {}, max_attempts=1, timeout_seconds=0.2)
+    async with working(store, {"t": handler}):
+        job = await wait_finished(store, job_id)
+    assert (job.status, job.attempts) == (Status.FAILED, 1)
+    assert job.last_error is not None
+    assert job.last_error.endswith("HandlerTimeout: t ran longer than its timeout of 0.2 s")
+    assert "its transaction did not commit" in job.last_error

@@ -75,6 +75,13 @@ def test_a_slow_claim_from_the_start_is_made_less_often() -> None:
     assert lanes.is_scan_due(11.0 + SCAN_SHARE)
 
 
+def test_the_time_until_the_next_claim_from_the_start_is_known() -> None:
+    lanes = make_lanes()
+    lanes.scanned(10.0, 10.0)
+    assert lanes.scan_in(11.0) == SCAN_LEAST_SECONDS - 1.0
+    assert lanes.scan_in(100.0) == 0.0
+
+
 def test_a_claim_from_the_start_can_be_asked_for() -> None:
     lanes = make_lanes()
     lanes.scanned(10.0, 10.0)
@@ -85,9 +92,30 @@ def test_a_claim_from_the_start_can_be_asked_for() -> None:
 def test_higher_priorities_come_first_and_queues_of_one_priority_take_turns() -> None:
     a, b, c, urgent = Lane("a", 0), Lane("b", 0), Lane("c", 0), Lane("c", 9)
     lanes = make_lanes(a, b, c, urgent)
-    orders = [[lane for lane, _ in lanes.boundaries(0.0, from_start=False)] for _ in range(3)]
+    orders = []
+    for _ in range(3):
+        orders.append([lane for lane, _ in lanes.boundaries(0.0, from_start=False)])
+        lanes.filled(orders[-1][1])
     assert all(order[0] == urgent for order in orders)
     assert {order[1] for order in orders} == {a, b, c}
+
+
+def test_queues_of_one_priority_share_it_evenly_whatever_idle_queues_lie_between() -> None:
+    busy = [Lane("a", 0), Lane("b", 0)]
+    lanes = make_lanes(*busy, *(Lane(f"idle{number}", 0) for number in range(20)))
+    served = []
+    for _ in range(20):
+        order = [lane for lane, _ in lanes.boundaries(0.0, from_start=False)]
+        served.append(next(lane for lane in order if lane in busy))
+        lanes.filled(served[-1])
+    assert served == busy * 10
+
+
+def test_a_full_claim_from_a_forgotten_lane_is_passed_over() -> None:
+    lanes = make_lanes()
+    lanes.boundaries(0.0, from_start=False)
+    lanes.filled(Lane("gone", 3))
+    assert len(lanes) == 1
 
 
 def test_only_lanes_of_the_queues_that_are_served_are_kept() -> None:

@@ -5,17 +5,20 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 
-from pqrun.errors import DatabaseUnavailableError
+import pytest
+
+from pqrun.errors import DatabaseUnavailableError, SchemaError
 from pqrun.job.policy import IdlePollPolicy, LoopErrorPolicy
-from pqrun.job.record import Job
+from pqrun.job.record import Claim, Job
 from pqrun.run.events import Events, LoopFailed
 from pqrun.run.fetch import CLAIM_ROWS, Fetcher
 from pqrun.store.claiming import ClaimBatch, Lane, Promotion, Survey
-from tests.run.making import NOW, make_job
+from tests.run.making import NOW, claim_of, make_job
 from tests.support.waiting import Recorder, wait_until
 
 LANE = Lane("default", 0)
 HOUR = 3_600.0
+UNWRITTEN = Claim(77, 1077)
 
 
 class Shelf:
@@ -31,6 +34,8 @@ class Shelf:
         self.failures: list[Exception] = []
         self.promote_failures: list[Exception] = []
         self.surveys = 0
+        self.forgotten: list[Job] = []  # claimed, and the answer was lost
+        self.known: list[list[Claim]] = []  # what each look for them was told
         self.promoted_after: list[datetime | None] = []
         self.claims: list[tuple[int, int]] = []  # limit, free
         self.claimed_lanes: list[list[tuple[Lane, int]]] = []
@@ -60,6 +65,11 @@ class Shelf:
     ) -> Job | None:
         found = self.suspects.pop(0) if self.suspects else None
         self.during_suspect()
+        return found
+
+    async def find_forgotten(self, known: Sequence[Claim]) -> list[Job]:
+        self.known.append(list(known))
+        found, self.forgotten = self.forgotten, []
         return found
 
     async def survey(self, queues: Sequence[str] | None) -> Survey:
@@ -96,6 +106,9 @@ class Slots:
     def alive_ids(self) -> list[int]:
         return []
 
+    def known_claims(self) -> list[Claim]:
+        return [claim_of(job) for job in self.taken]
+
     def take(self, jobs: Sequence[Job]) -> None:
         self.taken.extend(jobs)
         self.order.extend(job.id for job in jobs)
@@ -125,6 +138,7 @@ async def fetching(
     fetcher = Fetcher(
         shelf,
         slots,
+        unwritten=lambda: [UNWRITTEN],
         queues=None,
         idle_policy=idle or IdlePollPolicy(HOUR, HOUR),
         events=events or Events(),
@@ -231,6 +245,21 @@ async def test_the_idle_policy_is_asked_with_the_streak_and_work_resets_it() -> 
         assert idle.asked[asked] == 1
 
 
+async def test_an_idle_policy_that_misbehaves_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Streaks):
+        def next_sleep(self, empty_streak: int) -> float:
+            super().next_sleep(empty_streak)
+            return -1.0
+
+    shelf, slots, idle = Shelf(), Slots(), Broken()
+    async with fetching(shelf, slots, idle=idle) as fetcher:
+        await wait_until(lambda: idle.asked)
+        fetcher.on_ready(LANE)
+        await wait_until(lambda: len(idle.asked) == 2)
+    (record,) = caplog.records
+    assert "Broken.next_sleep returned -1" in record.getMessage()
+
+
 async def test_what_is_due_is_promoted_until_nothing_is_left_and_claimed() -> None:
     shelf, slots = Shelf(), Slots()
     later = Lane("later", 3)
@@ -256,6 +285,34 @@ async def test_a_hint_of_an_earlier_due_time_shortens_the_sleep() -> None:
         assert len(shelf.promoted_after) == 1
         fetcher.on_due(0.02)
         await wait_until(lambda: len(shelf.promoted_after) == 2)
+
+
+async def test_a_due_time_is_read_by_the_databases_clock() -> None:
+    shelf, slots = Shelf(), Slots()
+    shelf.promotions = [Promotion([], 0, False, None, HOUR, clock=1_000.0)]
+    async with fetching(shelf, slots) as fetcher:
+        await resting(shelf)
+        fetcher.on_due_at(1_000.0 + HOUR / 2)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(shelf.promoted_after) == 1
+        fetcher.on_due_at(1_000.1)
+        await wait_until(lambda: len(shelf.promoted_after) == 2, seconds=5)
+
+
+async def test_what_was_announced_and_not_found_is_scanned_for_when_a_scan_may_be_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pqrun.run.cursor.SCAN_LEAST_SECONDS", 0.3)
+    shelf, slots = Shelf(), Slots()
+    async with fetching(shelf, slots) as fetcher:
+        await resting(shelf)
+        fetcher.on_ready(LANE)  # its place lies below the cursor: a late commit, or a job that came back
+        await wait_until(lambda: len(shelf.claims) == 2)
+        assert shelf.surveys == 1
+        await wait_until(lambda: shelf.surveys == 2, seconds=5)
+        fetcher.on_due_at(0.0)
+        await wait_until(lambda: shelf.surveys == 3, seconds=5)
 
 
 async def test_a_due_time_announced_during_a_promotion_is_not_lost() -> None:
@@ -395,3 +452,26 @@ async def test_a_claim_under_way_at_the_stop_is_not_cut_off() -> None:
         fetcher.service.stop_soon()
         gate.set()
     assert [job.id for job in slots.taken] == [1]
+
+
+async def test_a_claim_whose_answer_was_lost_is_looked_for_and_its_jobs_are_run() -> None:
+    shelf, slots = Shelf(), Slots()
+    shelf.ready = [make_job(1)]
+    async with fetching(shelf, slots) as fetcher:
+        await wait_until(lambda: slots.taken)
+        assert not shelf.known  # nothing was lost
+        shelf.failures = [DatabaseUnavailableError("gone")]
+        shelf.forgotten = [make_job(2), make_job(3, lost=1)]
+        fetcher.on_reconnect()
+        await wait_until(lambda: slots.alone)
+    assert slots.order == [1, 2, 3]
+    assert [job.id for job in slots.alone] == [3]
+    assert shelf.known == [[claim_of(make_job(1)), UNWRITTEN]]
+
+
+async def test_a_claim_that_the_database_refused_has_taken_nothing() -> None:
+    shelf, slots = Shelf(), Slots()
+    shelf.failures = [SchemaError("missing")]
+    async with fetching(shelf, slots):
+        await wait_until(lambda: len(shelf.claims) > 1)
+    assert not shelf.known

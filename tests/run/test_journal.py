@@ -31,6 +31,7 @@ MADE: dict[type, Event] = {
         events.Unserved(HOSTILE, HOSTILE),
         events.WorkerDied(HOSTILE),
         events.Pruned(5),
+        events.LoopBlocked(6.1, "File x\nline 2", JOB, (JOB,)),
         events.LoopFailed("fetch", "gone", 3, 0.1),
         events.WorkerStarted(HOSTILE, 3, (HOSTILE, "t")),
         events.WorkerStopping(HOSTILE, "cancel", 2),
@@ -92,6 +93,7 @@ def test_lines_can_go_to_a_logger_of_the_users(caplog: pytest.LogCaptureFixture)
 @pytest.mark.parametrize(
     ("event", "words"),
     [
+        (events.LoopBlocked(6.1, "", None, (JOB,)), "blocked for 6.1 s by a handler"),
         (events.Released(JOB, started=True), "after its start"),
         (events.Released(JOB, started=False), "before its start"),
         (events.WorkerStopped("w", clean=True), "worker w stopped"),

@@ -120,3 +120,13 @@ async def test_cleanup_without_a_usable_age_deletes_nothing(payload: str) -> Non
     error = await run_cleanup(cleanup(shed, None), payload)
     assert "older_than_seconds" in str(error)
     assert shed.ages == []
+
+
+async def test_cleanup_waits_for_its_turn_while_another_worker_prunes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pqrun.run.lowlevel.TURN_SECONDS", 0.0)
+    answers = [Pruned(False, 0), Pruned(True, 5), Pruned(False, 0), Pruned(True, 0)]
+
+    async def prune(*, age_seconds: float) -> Pruned:
+        return answers.pop(0)
+
+    assert await run_cleanup(cleanup_handler(prune, timedelta(days=7)), "{}") == '{"deleted":5}'

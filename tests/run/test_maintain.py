@@ -125,6 +125,21 @@ async def test_sweeps_come_back_after_their_time() -> None:
     assert await reaper.service.stop(30)
 
 
+async def test_after_a_death_it_looks_again_for_rows_that_were_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pqrun.run.maintain.DEAD_LOOK_SECONDS", 0.0)
+    yard, told = Yard(), Events()
+    heard = Recorder(told)
+    reaper = make_reaper(yard, told)
+    reaper.service.start()
+    await wait_until(lambda: yard.sweeps == 1)
+    monkeypatch.setattr("pqrun.run.maintain.DEAD_LOOK_SECONDS", HOUR)
+    yard.lost = [[], [reaped(1)]]
+    reaper.on_dead()
+    await heard.wait_for(events.Recovered, seconds=10)
+    assert yard.sweeps == 1
+    assert await reaper.service.stop(30)
+
+
 async def test_jobs_of_dead_workers_are_taken_back_piece_by_piece_and_told() -> None:
     yard, told = Yard(), Events()
     heard = Recorder(told)
@@ -165,7 +180,7 @@ async def test_an_overdue_job_is_decided_as_its_worker_would_have() -> None:
         assert "ran longer than its timeout of 2.5 s" in decided.error
 
 
-async def test_a_policy_that_fails_does_not_end_the_sweep() -> None:
+async def test_a_policy_that_fails_does_not_end_the_sweep(caplog: pytest.LogCaptureFixture) -> None:
     yard = Yard()
     yard.overdue = [overdue(1)]
     reaper = make_reaper(yard, Events(), backoff=Broken())
@@ -175,6 +190,7 @@ async def test_a_policy_that_fails_does_not_end_the_sweep() -> None:
     (decided,) = yard.decided
     assert isinstance(decided, Retrying)
     assert decided.delay_seconds == 60.0
+    assert "Broken.retry_delay raised OverflowError" in caplog.text
 
 
 async def test_what_nobody_serves_is_told_once() -> None:

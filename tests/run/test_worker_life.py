@@ -16,6 +16,7 @@ import asyncpg
 import pytest
 
 from pqrun.errors import ConfigurationError, DatabaseUnavailableError, SchemaError, StoreError
+from pqrun.job.policy import IdlePollPolicy
 from pqrun.job.state import Status
 from pqrun.run import events
 from pqrun.run.context import CancelReason, JobContext
@@ -502,3 +503,73 @@ async def test_a_worker_that_was_taken_for_dead_registers_anew_and_goes_on(
 
 async def _alive(connection: asyncpg.Connection) -> int:
     return int(await connection.fetchval("SELECT count(*) FROM pqrun.workers WHERE dead_at IS NULL"))
+
+
+async def test_a_handler_that_keeps_a_connection_does_not_hold_up_the_end(dsn: str, store: PgJobStore) -> None:
+    deaf = Hanging(is_deaf=True)
+
+    async def handler(ctx: Context) -> None:
+        async with ctx.store.connection():
+            await deaf(ctx)
+
+    worker = Worker(
+        store=PgJobStore(dsn), handlers={"t": handler}, environ={}, shutdown_grace=0.01, shutdown_timeout=1.0
+    )
+    heard = Recorder(worker.events)
+    run = asyncio.create_task(worker.run())
+    await store.enqueue("t", {})
+    await deaf.wait_started()
+    worker.stop()
+    await heard.wait_for(events.WorkerStopped)
+    async with asyncio.timeout(5):  # closing a pool waits ten seconds for a lent connection
+        await run
+    deaf.go.set()
+    await heard.wait_for(events.LateReturn)
+
+
+async def test_a_stop_that_waits_for_a_handler_leaves_no_task_behind(store: PgJobStore) -> None:
+    hanging = Hanging()
+    before = asyncio.all_tasks()
+    await store.enqueue("t", {})
+    async with working(store, {"t": hanging}) as crew:
+        await hanging.wait_started()
+        crew.worker.stop()
+        while "wait" not in steps(crew.heard):
+            await crew.heard.wait_for(events.WorkerStopping, count=len(crew.heard.of(events.WorkerStopping)) + 1)
+        hanging.go.set()
+        await crew.stopped()
+    waits = {task for task in asyncio.all_tasks() - before if "Event.wait" in repr(task)}
+    assert waits == set()
+
+
+async def test_a_job_that_a_leaving_worker_could_not_give_back_is_recovered_soon(
+    dsn: str, store: PgJobStore, connection: asyncpg.Connection
+) -> None:
+    hanging = Hanging()
+    job_id = await store.enqueue("t", {})
+    async with PgJobStore(dsn) as other, working(other, {"other": quick}) as heir:
+        await heir.heard.wait_for(events.WorkerStarted)
+        async with working(store, {"t": hanging}, shutdown_grace=0.01, shutdown_timeout=1) as crew:
+            await hanging.wait_started()
+            async with connection.transaction():
+                await connection.execute("SELECT FROM pqrun.jobs WHERE id = $1 FOR UPDATE", job_id)
+                await crew.stopped()
+        assert not crew.heard.of(events.WorkerStopped)[0].clean
+        recovered = await heir.heard.wait_for(events.Recovered, seconds=15)  # a sweep comes once a minute
+    assert recovered.job_id == job_id
+
+
+async def test_a_job_that_comes_back_is_found_soon_by_an_idle_worker_that_has_looked_beyond_it(
+    dsn: str, store: PgJobStore
+) -> None:
+    hanging = Hanging()
+    job_id = await store.enqueue("t", {})
+    async with working(store, {"t": hanging}, shutdown_grace=0.0) as crew:
+        await hanging.wait_started()
+        patient = IdlePollPolicy(600, 600)
+        async with PgJobStore(dsn) as other, working(other, {"t": quick}, idle_policy=patient) as heir:
+            await wait_finished(store, await store.enqueue("t", {}))
+            await crew.stopped()
+            async with asyncio.timeout(15):
+                job = await wait_finished(store, job_id)
+    assert (job.status, job.locked_by) == (Status.DONE, heir.worker.worker_id)

@@ -67,8 +67,13 @@ REFUSED: list[tuple[Status, dict[str, Any], str]] = [
     (Status.READY, {"queue": "q" * 201}, "jobs_names"),
     (Status.READY, {"dedupe_key": ""}, "jobs_dedupe_key"),
     (Status.READY, {"dedupe_key": "é" * 101}, "jobs_dedupe_key"),
-    (Status.SCHEDULED, {"run_after": datetime.max.replace(tzinfo=UTC)}, "jobs_finite"),
-    (Status.READY, {"run_after": datetime.min.replace(tzinfo=UTC)}, "jobs_finite"),
+    (Status.SCHEDULED, {"run_after": datetime.max.replace(tzinfo=UTC)}, "jobs_times"),
+    (Status.READY, {"run_after": datetime.min.replace(tzinfo=UTC)}, "jobs_times"),
+    (Status.RUNNING, {"locked_at": datetime.min.replace(tzinfo=UTC)}, "jobs_times"),
+    (Status.READY, {"backoff_seconds": [1.0, None]}, "jobs_backoff"),
+    (Status.READY, {"backoff_seconds": [-1.0]}, "jobs_backoff"),
+    (Status.READY, {"backoff_seconds": [float("nan")]}, "jobs_backoff"),
+    (Status.READY, {"backoff_seconds": [1e300]}, "jobs_backoff"),
 ]
 
 
@@ -246,3 +251,12 @@ def outcome_of(claim: Claim, number: int) -> Outcome:
         Recovered(claim, "x"),
     ]
     return outcomes[number % len(outcomes)]
+
+
+@pytest.mark.parametrize("run_after", ["4000-01-01 BC", "20000-01-01"])
+async def test_sql_cannot_enqueue_for_a_time_that_the_driver_cannot_read(
+    connection: asyncpg.Connection, run_after: str
+) -> None:
+    query = f"SELECT pqrun.enqueue('t', '{{}}', run_after => '{run_after}')"
+    with pytest.raises(asyncpg.CheckViolationError, match="jobs_times"):
+        await connection.execute(query)

@@ -226,3 +226,17 @@ async def test_a_row_that_somebody_holds_is_not_waited_for(
     async with holding(dsn, "SELECT FROM pqrun.jobs WHERE id = (SELECT min(id) FROM pqrun.jobs) FOR UPDATE"):
         assert (await prune(link, age_seconds=50)).deleted == 2
     assert (await prune(link, age_seconds=50)).deleted == 1
+
+
+async def test_a_timeout_that_no_interval_can_hold_does_not_fail_the_sweep(
+    link: KeptLink, connection: asyncpg.Connection
+) -> None:
+    alive = await make_worker(connection, "here")
+    await make_running(connection, timeout_seconds=1e300)
+    await make_running(connection, timeout_seconds=1e300, worker=alive)
+    orphan = await make_running(connection, timeout_seconds=1.0, age=3600)
+    late = await make_running(connection, timeout_seconds=1.0, age=3600, worker=alive)
+    reaped = await reap_orphans(link, stale_seconds=60, margin_seconds=10)
+    assert [r.settled.claim.job_id for r in reaped] == [orphan]
+    decide = lambda o: Retrying(o.claim, None, "x", 1.0)  # noqa: E731  # shorter here
+    assert [r.settled.claim.job_id for r in await reap_overdue(link, margin_seconds=11, decide=decide)] == [late]

@@ -319,6 +319,7 @@ async def test_plans_made_while_the_tables_were_empty_use_indexes(databases: Dat
         "settle": ([1], [1], ["DONE"], nothing, nothing, [0], nothing, [0], [0], [0], []),
         "renew": ([1], [1]),
         "find_claim": (1, 1),
+        "find_forgotten": (1, [1], 100),
         "find_lost": (100,),
         "find_orphans": (1.0, 1.0, 100),
         "find_overdue": (1.0, 100),

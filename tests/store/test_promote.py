@@ -39,7 +39,11 @@ async def test_due_jobs_become_ready_and_others_stay(connection: asyncpg.Connect
 
 
 async def test_nothing_due_says_only_when_to_come_again(connection: asyncpg.Connection, claimer: Claimer) -> None:
-    assert await claimer.promote(None) == ([], 0, False, None, None)
+    promotion = await claimer.promote(None)
+    assert promotion[:5] == ([], 0, False, None, None)
+    now = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::double precision")
+    assert promotion.clock is not None
+    assert 0 <= now - promotion.clock < 60
     await make_due(connection, 100)
     await make_due(connection, 50)
     promotion = await claimer.promote(None)

@@ -5,17 +5,25 @@ import gc
 import os
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import pytest
 
-from pqrun.errors import ConfigurationError, DatabaseUnavailableError, NotOpenError, WrongLoopError
+from pqrun.errors import (
+    ArgumentsError,
+    ConfigurationError,
+    DatabaseUnavailableError,
+    NotOpenError,
+    OptionError,
+    WrongLoopError,
+)
 from pqrun.job.outcome import Done, Retrying
 from pqrun.job.record import Claim
 from pqrun.job.state import Status
 from pqrun.store import PgJobStore
 from pqrun.store.claiming import Claimer, Lane
+from pqrun.store.ports import Connection
 from pqrun.store.settling import settle
 from tests.support.database import Databases, run
 from tests.support.rows import make_worker
@@ -225,6 +233,33 @@ async def test_what_the_callers_own_statement_raises_passes_as_it_is(store: PgJo
         await fail()
 
 
+async def cut(connection: asyncpg.Connection, caller: Connection) -> None:
+    """End a session from outside."""
+    (row,) = await caller.fetch("SELECT pg_backend_pid() AS pid")
+    await connection.execute("SELECT pg_terminate_backend($1)", cast("asyncpg.Record", row)["pid"])
+
+
+async def test_what_is_raised_inside_is_not_hidden_by_a_connection_that_broke(
+    store: PgJobStore, connection: asyncpg.Connection
+) -> None:
+    async def fail() -> None:
+        async with store.transaction() as caller:
+            await cut(connection, caller)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+
+
+async def test_a_commit_that_finds_no_connection_says_so(store: PgJobStore, connection: asyncpg.Connection) -> None:
+    async def fail() -> None:
+        async with store.transaction() as caller:
+            await cut(connection, caller)
+
+    with pytest.raises(DatabaseUnavailableError):
+        await fail()
+
+
 # Conflicts on our own transactions.
 
 RAISE_TWICE = """
@@ -299,6 +334,19 @@ def test_dsn_and_pool_exclude_each_other(dsn_for_loops: str) -> None:
                 PgJobStore(dsn_for_loops, pool=pool)
 
     run(both())
+
+
+@pytest.mark.parametrize("job_id", [2**63, "1", 1.0, True, None])
+async def test_what_is_no_id_is_told(store: PgJobStore, job_id: Any) -> None:
+    for call in (store.get, store.cancel, store.retry, store.wait_end):
+        with pytest.raises(ArgumentsError, match="the id of a job is an int"):
+            await call(job_id)
+
+
+async def test_what_is_no_connection_is_told(store: PgJobStore) -> None:
+    given: Any = object()
+    with pytest.raises(OptionError, match="connection: expected an asyncpg connection, got object"):
+        await store.enqueue("t", {}, connection=given)
 
 
 async def test_a_missing_job_is_none(store: PgJobStore) -> None:

@@ -54,7 +54,11 @@ CREATE TABLE /*$schema*/pqrun.jobs (
     CONSTRAINT jobs_duration CHECK (duration_ms >= 0),
     CONSTRAINT jobs_names CHECK (job_type <> '' AND queue <> '' AND length(job_type) <= 200 AND length(queue) <= 200),
     CONSTRAINT jobs_dedupe_key CHECK (dedupe_key <> '' AND octet_length(dedupe_key) <= 200),
-    CONSTRAINT jobs_finite CHECK (isfinite(run_after))
+    -- What the driver can read: a row that it cannot would make every claim fail that takes it.
+    CONSTRAINT jobs_times CHECK (run_after >= '0001-01-02 UTC' AND run_after < '10000-01-01 UTC'
+        AND (locked_at IS NULL OR (locked_at >= '0001-01-02 UTC' AND locked_at < '10000-01-01 UTC'))),
+    CONSTRAINT jobs_backoff CHECK (array_position(backoff_seconds, NULL) IS NULL
+        AND 0 <= ALL (backoff_seconds) AND 31536000 >= ALL (backoff_seconds))
 ) PARTITION BY LIST (status);
 
 -- Rows here are rewritten twice and then leave: room on the page for the first rewrite, vacuum early and at full speed.

@@ -1,6 +1,8 @@
 -- Cancel one job. $1 id bigint 
 -- outcome: CANCELLED (it had not started and is finished now), REQUESTED (it is RUNNING; its worker is told), ALREADY_FINISHED,
 -- LOCKED (another transaction has the row: look again in a new statement), NOT_FOUND.
+-- A claim may commit between this statement's snapshot and its lock: target then has the locked row as it is now, while the UPDATE first
+-- checks constraints on the row of the snapshot, which was not RUNNING yet. Hence the CASE: PostgreSQL evaluates it again on the new row.
 WITH target AS MATERIALIZED (
     SELECT a.id, a.locked_at IS NOT NULL AS is_running FROM /*$schema*/pqrun.jobs_active a WHERE a.id = $1::bigint FOR UPDATE SKIP LOCKED
 ), gone AS (
@@ -15,7 +17,8 @@ WITH target AS MATERIALIZED (
     RETURNING id
 ), asked AS (
     UPDATE /*$schema*/pqrun.jobs_active a
-       SET cancel_requested_at = coalesce(a.cancel_requested_at, clock_timestamp()), updated_at = clock_timestamp()
+       SET cancel_requested_at = CASE WHEN a.locked_at IS NOT NULL THEN coalesce(a.cancel_requested_at, clock_timestamp()) END,
+           updated_at = clock_timestamp()
       FROM target t WHERE a.id = t.id AND t.is_running
     RETURNING a.id, a.worker
 )

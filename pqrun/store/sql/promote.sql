@@ -1,5 +1,6 @@
 -- SCHEDULED → READY for jobs that are due. $1 from timestamptz: the cursor  $2 limit integer
--- Per lane how many; then one row without queue: seconds until the next that is not due yet (NULL: none). Told to all workers: who
+-- Per lane how many; then one row without queue: seconds until the next that is not due yet (NULL: none), and what
+-- the clock shows. Told to all workers: who
 -- promotes need not serve these lanes, and whoever came a moment later to promote them finds nothing.
 -- Counts on jobs_active_due with run_after as an index boundary. statement_timestamp(), because now() may be the time of a prepare.
 WITH due AS MATERIALIZED (
@@ -18,10 +19,11 @@ WITH due AS MATERIALIZED (
               FROM promoted) m
 )
 SELECT queue, priority, count(*)::integer AS jobs, max(run_after) AS last_run_after, bool_or(lost > 0) AS suspect,
-       NULL::double precision AS next_in_seconds
+       NULL::double precision AS next_in_seconds, NULL::double precision AS clock
   FROM promoted GROUP BY queue, priority
 UNION ALL
 SELECT NULL, NULL, 0, NULL, false,
        (SELECT extract(epoch FROM a.run_after - statement_timestamp())::double precision FROM /*$schema*/pqrun.jobs_active a
-         WHERE a.status = 'SCHEDULED' AND a.run_after > statement_timestamp() ORDER BY a.run_after LIMIT 1)
+         WHERE a.status = 'SCHEDULED' AND a.run_after > statement_timestamp() ORDER BY a.run_after LIMIT 1),
+       extract(epoch FROM statement_timestamp())::double precision
   FROM announced
