@@ -4,6 +4,7 @@ What is wrong with a declaration is told where it stands, by function, file and 
 """
 
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ __all__ = [
 
 BACKOFF_DELAYS_MAX = 32
 """How many delays of a per-call backoff are stored with the job; the last one repeats."""
+
+_LOGGER = logging.getLogger("pqrun")
 
 RESERVED_PREFIX = "__"
 """Names of pqrun's own tasks, such as the cleanup that every worker serves, begin with it."""
@@ -124,7 +127,10 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         if self.backoff is None or self.options.max_attempts == 1:
             return None
         count = min(self.options.max_attempts - 1, BACKOFF_DELAYS_MAX)
-        return tuple(judge_retry_delay(self.backoff, attempts).value for attempts in range(1, count + 1))
+        judged = [judge_retry_delay(self.backoff, attempts) for attempts in range(1, count + 1)]
+        for complaint in dict.fromkeys(one.complaint for one in judged if one.complaint is not None):
+            _LOGGER.warning("backoff of a call replaced by the default: %s", complaint)
+        return tuple(one.value for one in judged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

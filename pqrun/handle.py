@@ -10,6 +10,7 @@ from pqrun.errors import JobCancelled, JobFailed, JobNotFound, OptionError, Resu
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.record import Job, NewJob
 from pqrun.job.state import Status
+from pqrun.job.storable import error_summary
 from pqrun.store import PgJobStore
 from pqrun.store.ports import Connection
 
@@ -83,7 +84,8 @@ class JobHandle(Generic[R_co]):
         """
         end = await self._opened_store().wait_end(self._id, _seconds(timeout))
         if end.status is Status.FAILED:
-            raise JobFailed(f"job {self._id} failed: {_last_line(end.last_error)}", self._id, end.last_error)
+            said = error_summary(end.last_error or "") or "no error was recorded"
+            raise JobFailed(f"job {self._id} failed: {said}", self._id, end.last_error)
         if end.status is Status.CANCELLED:
             raise JobCancelled(f"job {self._id} was cancelled", self._id)
         try:
@@ -106,12 +108,6 @@ class JobHandle(Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"JobHandle(id={self._id}, created={self._created})"
-
-
-def _last_line(error: str | None) -> str:
-    """The last line of a stored error is its type and message; all of it is in ``last_error``."""
-    lines = (error or "").strip().splitlines()
-    return lines[-1] if lines else "no error was recorded"
 
 
 def _seconds(timeout: object) -> float | None:

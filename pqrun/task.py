@@ -12,8 +12,8 @@ from typing_extensions import TypeVar as TypeVarWithDefault
 from typing_extensions import Unpack
 
 from pqrun.declaration import CallOptions, Declared, Placement, ResultValue
-from pqrun.errors import ArgumentsError
 from pqrun.handle import Call, JobHandle
+from pqrun.job.options import check_job_id
 from pqrun.run.context import JobContext
 from pqrun.run.handler import Handler
 from pqrun.run.threads import run_in_thread
@@ -25,9 +25,6 @@ P = ParamSpec("P")
 M = TypeVar("M")
 R = TypeVar("R", bound=ResultValue)
 S = TypeVarWithDefault("S", default=Any)
-
-JOB_IDS = range(-(2**63), 2**63)
-"""What a bigint holds."""
 
 
 class Task(Generic[P, M, R, S]):
@@ -94,8 +91,8 @@ class Task(Generic[P, M, R, S]):
     async def __call__(self, ctx: JobContext[S], /, *args: object, **kwargs: object) -> R:
         """Run the function itself and return its result; a plain function runs in a thread. Nothing is stored or encoded."""
         declared = self._declared
-        if declared.model is not None and not declared.is_whole_payload(args, kwargs):
-            args, kwargs = declared.signature.arguments(declared.signature.codec.build(args, kwargs))
+        if declared.model is not None:  # the parameter that takes it may be a keyword of the function's own choice
+            args, kwargs = declared.signature.arguments(declared.build(args, kwargs))
         if declared.is_async:
             return await cast(Callable[..., Awaitable[R]], declared.function)(ctx, *args, **kwargs)
         return cast(R, await run_in_thread(declared.function, ctx, *args, **kwargs))
@@ -111,7 +108,7 @@ class Task(Generic[P, M, R, S]):
 
     def handle(self, job_id: int) -> JobHandle[R]:
         """Return the handle of a job of this task from its id; the database is asked when the handle is used."""
-        return JobHandle(_checked_id(job_id), created=False, decode=self._decode, opened_store=self._opened_store)
+        return JobHandle(check_job_id(job_id), created=False, decode=self._decode, opened_store=self._opened_store)
 
     @property
     def _decode(self) -> Callable[[str | None], R]:
@@ -160,10 +157,3 @@ def handler_of(declared: Declared) -> Handler:
         queue=declared.placement.options.queue,
         backoff=declared.backoff,
     )
-
-
-def _checked_id(job_id: object) -> int:
-    if isinstance(job_id, int) and not isinstance(job_id, bool) and job_id in JOB_IDS:
-        return job_id
-    came = "one that no bigint holds" if isinstance(job_id, int) else type(job_id).__name__
-    raise ArgumentsError(f"handle() takes the id of a job, an int; got {came}")

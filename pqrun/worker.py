@@ -15,16 +15,16 @@ from typing import Any, Literal, cast
 
 from typing_extensions import TypedDict, Unpack
 
-from pqrun.config import WorkerOverrides, WorkerSettings, resolve_worker_settings
-from pqrun.crew import Crew
-from pqrun.errors import ConfigurationError, OptionError
+from pqrun.config import DURATION_MAX, WorkerOverrides, WorkerSettings, resolve_worker_settings
+from pqrun.crew import Crew, leave_seconds
+from pqrun.errors import ArgumentsError, ConfigurationError, DeclarationError, OptionError
 from pqrun.job.options import check_queue
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.storable import unstorable_reason
 from pqrun.run.events import Events
 from pqrun.run.handler import Handler
 from pqrun.run.journal import Journal
-from pqrun.run.lowlevel import LowLevelHandler, wrap
+from pqrun.run.lowlevel import CLEANUP, LowLevelHandler, wrap
 from pqrun.store import PgJobStore
 from pqrun.store.ports import Connection
 
@@ -34,6 +34,8 @@ WORKER_ID_MAX = 200
 
 RETENTION_DEFAULT = timedelta(days=7)
 """Finished jobs are kept for so long."""
+
+_POLICIES = {"backoff": BackoffPolicy, "idle_policy": IdlePollPolicy, "loop_error_policy": LoopErrorPolicy}
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -85,6 +87,12 @@ class Worker:
     def __init__(
         self, *, store: PgJobStore, handlers: Mapping[str, LowLevelHandler], **options: Unpack[WorkerOptions]
     ) -> None:
+        if not isinstance(store, PgJobStore):
+            raise ConfigurationError(f"store= takes a PgJobStore, got {type(store).__name__}")
+        if not isinstance(handlers, Mapping):
+            raise DeclarationError(f"handlers= takes a dict of job_type and function, got {type(handlers).__name__}")
+        if CLEANUP in handlers:
+            raise DeclarationError(f"handlers[{CLEANUP!r}]: the name is reserved, every worker serves it already")
         wrapped = {name: wrap(name, function) for name, function in handlers.items()}
         self._configure(lambda: store, lambda: wrapped, None, _queues(options), options)
 
@@ -127,6 +135,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_running = False
         self._opening: asyncio.Task[Any] | None = None  # the task that opens store and resources, until it has
+        self._crew: Crew | None = None  # while it works
 
     @property
     def _store(self) -> PgJobStore:
@@ -157,6 +166,8 @@ class Worker:
                 loop.call_soon_threadsafe(self._heed_stop)
 
     def _heed_stop(self) -> None:
+        if self._crew is not None:
+            self._crew.stop_soon()  # at once: a job that started while the stop makes its way would be waited for
         if self._stop_changed is not None:
             self._stop_changed.set()
         if self._opening is not None:  # nothing is in hand yet, and a database that does not answer may take long
@@ -207,7 +218,7 @@ class Worker:
                 raise
         finally:
             self._is_running = False
-            self._loop = self._stop_changed = self._opening = None
+            self._loop = self._stop_changed = self._opening = self._crew = None
             self._stops = 0
 
     async def _work(self, state: object, started: asyncio.Event) -> None:
@@ -230,6 +241,7 @@ class Worker:
             direct=self._options.get("direct_dsn"),
             events=self.events,
         )
+        self._crew = crew
         try:
             await self._until(1, crew.start())
             started.set()
@@ -248,8 +260,11 @@ class Worker:
                 assert self._stop_changed is not None  # noqa: S101  # set for as long as this runs
                 self._stop_changed.clear()
                 changed = asyncio.ensure_future(self._stop_changed.wait())
-                await asyncio.wait({changed} if task is None else {changed, task}, return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
+                try:
+                    waited = {changed} if task is None else {changed, task}
+                    await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    changed.cancel()
         finally:
             if task is not None and not task.done():
                 task.cancel()
@@ -270,7 +285,8 @@ class Worker:
         try:
             yield
         finally:
-            await self._store.close()
+            # The worker has ended: this is the last of the shutdown's time, and a database that hangs must not prolong it.
+            await self._store.close(max(leave_seconds(self._settings.shutdown_timeout_seconds) / 4, 0.25))
 
     @asynccontextmanager
     async def _opened_resources(self) -> AsyncIterator[object]:
@@ -294,11 +310,24 @@ def _settings(options: WorkerOptions, flags: WorkerOverrides | None = None) -> W
 def _refuse_unknown(options: WorkerOptions) -> None:
     for name, value in options.items():
         if name not in WorkerOptions.__annotations__:
-            raise TypeError(f"unknown option of a worker: {name}")
+            raise ArgumentsError(
+                f"unknown option of a worker: {name}; it takes {', '.join(WorkerOptions.__annotations__)}"
+            )
+        if name in _POLICIES and not isinstance(value, _POLICIES[name]):
+            came = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+            raise OptionError(f"{name} must be an instance of a {_POLICIES[name].__name__}, got {came}")
+        if name == "direct_dsn" and not (value is None or isinstance(value, str) or callable(value)):
+            raise OptionError(
+                f"direct_dsn must be a DSN or an async function that returns a connection, got {type(value).__name__}"
+            )
         if name == "ack" and value not in ("batch", "sync"):
             raise OptionError(f'ack must be "batch" or "sync", got {value!r}')
-        if name == "retention" and not (value is None or (isinstance(value, timedelta) and value >= timedelta(0))):
-            raise OptionError(f"retention must be a timedelta of 0 or more, or None, got {value!r}")
+        if name == "retention" and not (
+            value is None or (isinstance(value, timedelta) and timedelta(0) <= value <= DURATION_MAX)
+        ):
+            raise OptionError(
+                f"retention must be a timedelta from 0 to {DURATION_MAX.days} days, or None to keep all, got {value!r}"
+            )
 
 
 def _queues(options: WorkerOptions) -> list[str] | None:

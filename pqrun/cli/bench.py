@@ -165,13 +165,13 @@ async def _dropped_schema(app: App[None]) -> AsyncIterator[None]:
         yield
     finally:
         with translating():
-            async with app.store.connection() as connection:
+            async with app.store.transaction() as connection:
                 await connection.execute(f"DROP SCHEMA {quote_identifier(app.store.schema)} CASCADE")
 
 
 async def _settings(app: App[None]) -> dict[str, str]:
     columns = ", ".join(f"current_setting('{name}')" for name in SETTINGS)
-    async with app.store.connection() as connection:
+    async with app.store.transaction() as connection:
         (row,) = await connection.fetch(f"SELECT {columns}")  # names of our own
     return dict(zip(SETTINGS, cast("Sequence[str]", row), strict=True))
 

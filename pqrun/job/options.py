@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from pqrun.errors import OptionError
+from pqrun.errors import ArgumentsError, OptionError
 from pqrun.job.storable import one_line, unstorable_reason
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DEFAULT_QUEUE",
     "JobOptions",
+    "check_job_id",
     "check_job_type",
     "check_max_attempts",
     "check_priority",
@@ -30,6 +31,7 @@ DEFAULT_QUEUE: Final = "default"
 DEFAULT_PRIORITY: Final = 0
 DEFAULT_MAX_ATTEMPTS: Final = 5
 
+_BIGINT: Final = range(-(2**63), 2**63)
 _MAX_NAME_LENGTH: Final = 200
 _SMALLINT: Final = range(-32_768, 32_768)
 _MAX_ATTEMPTS: Final = range(1, 2**31)
@@ -68,6 +70,14 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
             max_attempts=check_max_attempts(max_attempts),
             timeout_seconds=check_timeout(timeout),
         )
+
+
+def check_job_id(value: object) -> int:
+    """Check the id of a job: an int that a bigint holds; raises ``ArgumentsError``."""
+    if isinstance(value, int) and not isinstance(value, bool) and value in _BIGINT:
+        return value
+    came = "one that no bigint holds" if isinstance(value, int) else type(value).__name__
+    raise ArgumentsError(f"the id of a job is an int; got {came}")
 
 
 def check_job_type(name: object) -> str:

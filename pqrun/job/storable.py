@@ -20,6 +20,7 @@ __all__ = [
     "check_text",
     "child_path",
     "dump_object",
+    "error_summary",
     "error_text",
     "json_problems",
     "one_line",
@@ -36,6 +37,15 @@ MAX_JSON_CHARACTERS: Final = 32 * 1024 * 1024
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 # C0 and C1 controls, line and paragraph separators, and marks that turn the direction of what follows.
 _NOT_ON_ONE_LINE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Between the tracebacks of one chain; where a text was cut in its middle; before the lines of an exception group.
+_CHAINED: Final = re.compile(
+    r"^(?:The above exception was the direct cause of the following exception"
+    r"|During handling of the above exception, another exception occurred):$",
+    re.MULTILINE,
+)
+_CUT: Final = re.compile(r"… \d+ characters left out …$")
+_GROUP_MARGIN: Final = "  | "
+_SUMMARY_MAX: Final = 300
 _SHORT_ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _MAX_KEY_IN_PATH: Final = 60
 _MAX_INT_BITS: Final = 14_000  # below the 4300 digits up to which Python turns an int into text
@@ -156,6 +166,22 @@ def error_text(exc: BaseException, *, limit: int = 20_000) -> str:
     # A piece begins with the type of its exception: cut in its own middle, it keeps it however long the message is.
     text = "".join(_shortened(piece, limit // 4) for piece in pieces)
     return _shortened(replace_unstorable(text).rstrip("\n"), limit)
+
+
+def error_summary(text: str) -> str:
+    """Return the line of a stored error that names its type and message: the first of the message, where that has several.
+
+    The lines below it, notes included, are left out: they may quote what was refused, as pydantic's do, or say nothing at all.
+    """
+    section = _CHAINED.split(text)[-1].strip("\n")
+    lines = [line for line in section.splitlines() if not _CUT.match(line)]
+    margin = _GROUP_MARGIN if any(line.startswith(_GROUP_MARGIN) for line in lines) else ""
+    frames = [number for number, line in enumerate(lines) if line.startswith(f'{margin}  File "')]
+    for line in lines[frames[-1] + 1 if frames else 0 :]:
+        said = line.removeprefix(margin)
+        if said and not said[0].isspace() and said.partition(" ")[0] != "Traceback":
+            return said[:_SUMMARY_MAX]
+    return section[:_SUMMARY_MAX]
 
 
 def _last_resort(exc: BaseException) -> str:

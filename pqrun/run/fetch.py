@@ -36,7 +36,7 @@ STREAM_SECONDS = 0.05
 """After a claim that found something, but less than was wanted: how soon to look again without a hint."""
 
 LOOK_BACK_SECONDS = (0.0, 5.0, 30.0, 120.0, 600.0)
-"""When to look for claims whose answer was lost: at once, and again, since the statement may reach the server long after we gave up on it."""
+"""When to look for claims whose answer was lost: at once, and again, since the statement may reach the server long after that."""
 
 
 _LOGGER = logging.getLogger("pqrun")

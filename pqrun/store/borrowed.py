@@ -5,9 +5,10 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from pqrun.errors import ConflictError
+from pqrun.errors import ConflictError, DatabaseUnavailableError
 from pqrun.store.failure import translating
 from pqrun.store.link import CONFLICT_TRIES, Session, own_transaction, pause_after_conflict
+from pqrun.store.patience import Patience
 from pqrun.store.source import PoolSource
 from pqrun.store.statements import Statements
 
@@ -20,13 +21,19 @@ class BorrowedLink:
     def __init__(self, source: PoolSource, statements: Statements) -> None:
         self._source = source
         self._statements = statements
+        self._patience = Patience()
 
     async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
         """Run one statement in a transaction of its own. Raises StoreError and its kinds."""
         for attempt in range(CONFLICT_TRIES):
             try:
                 async with self.transaction() as session:
-                    return await session.run(name, *arguments, timeout=timeout)
+                    rows = await session.run(name, *arguments, timeout=timeout or self._patience.seconds)
+                self._patience.answered()
+                return rows
+            except DatabaseUnavailableError:
+                self._patience.ran_out()
+                raise
             except ConflictError:
                 if attempt == CONFLICT_TRIES - 1:
                     raise
@@ -37,7 +44,10 @@ class BorrowedLink:
     async def transaction(self) -> AsyncIterator[Session]:
         """Several statements in one transaction."""
         with translating():
-            async with self._source.acquire() as connection, own_transaction(connection):
+            async with (
+                self._source.acquire() as connection,
+                own_transaction(connection, timeout=self._patience.seconds),
+            ):
                 yield Session(connection, self._statements)
 
     async def close(self, timeout: float = 2.0) -> None:

@@ -4,13 +4,22 @@ The driver's messages are kept (they name tables and SQLSTATEs), its DETAIL is n
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import asyncpg
 
 from pqrun.errors import ConflictError, DatabaseUnavailableError, PqrunError, SchemaError, StoreError
 
-__all__ = ["DRIVER_ERRORS", "is_conflict", "is_disconnect", "is_spoilt", "translate", "translating"]
+__all__ = [
+    "DRIVER_ERRORS",
+    "is_conflict",
+    "is_disconnect",
+    "is_spoilt",
+    "is_standing",
+    "terminate",
+    "translate",
+    "translating",
+]
 
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError)
 """What the driver raises (a timeout is an OSError)."""
@@ -47,6 +56,20 @@ def is_disconnect(error: BaseException) -> bool:
 def is_spoilt(error: BaseException) -> bool:
     """Whether the connection must not be used again: gone, or refusing to write, which may be a setting that it took at its login."""
     return is_disconnect(error) or (isinstance(error, asyncpg.PostgresError) and error.sqlstate == "25006")
+
+
+def is_standing(connection: asyncpg.Connection) -> bool:
+    """Whether the connection is open, as far as the socket tells; one that a pool has taken back, because it was lost, is not."""
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:
+        return False
+
+
+def terminate(connection: asyncpg.Connection) -> None:
+    """End the connection without a word; one that a pool has taken back is ended by it."""
+    with suppress(asyncpg.InterfaceError):
+        connection.terminate()
 
 
 def translate(error: BaseException) -> PqrunError:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from pqrun.store import registry
-from pqrun.store.failure import DRIVER_ERRORS, translating
+from pqrun.store.failure import DRIVER_ERRORS, is_standing, translating
 from pqrun.store.link import Opener, Session, own_transaction
 from pqrun.store.registry import Beat, Beats
 from pqrun.store.statements import Statements
@@ -51,7 +51,7 @@ class KeptRegistry:
     @property
     def is_connected(self) -> bool:
         """Whether the connection stands, as far as the socket tells."""
-        return self._connection is not None and not self._connection.is_closed()
+        return self._connection is not None and is_standing(self._connection)
 
     async def connect(self) -> None:
         """Open a connection; what was there before is dropped."""

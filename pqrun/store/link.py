@@ -15,7 +15,7 @@ from typing import Protocol
 import asyncpg
 
 from pqrun.errors import DatabaseUnavailableError
-from pqrun.store.failure import DRIVER_ERRORS, is_conflict, is_spoilt, translate
+from pqrun.store.failure import DRIVER_ERRORS, is_conflict, is_spoilt, is_standing, terminate, translate
 from pqrun.store.patience import Patience
 from pqrun.store.statements import Statements
 
@@ -35,6 +35,9 @@ PLANNER_SETTINGS = (
 
 BEGIN_WITH_SETTINGS = "BEGIN; " + PLANNER_SETTINGS.replace("SET ", "SET LOCAL ")
 """The same for one transaction, where the connection belongs to others between two of ours; one round trip with its BEGIN."""
+
+COMMIT_SECONDS = 10.0
+"""Longer than any disk takes; a handed-in pool need not limit its statements itself."""
 
 ROLLBACK_SECONDS = 2.0
 """A connection that does not even roll back within this time is given up."""
@@ -67,7 +70,7 @@ async def own_transaction(connection: asyncpg.Connection, *, timeout: float | No
     try:
         await connection.execute(BEGIN_WITH_SETTINGS, timeout=timeout)
         yield
-        await connection.execute("COMMIT")
+        await connection.execute("COMMIT", timeout=COMMIT_SECONDS)
     except BaseException:
         await _roll_back(connection)
         raise
@@ -81,7 +84,7 @@ async def _roll_back(connection: asyncpg.Connection) -> None:
             is_over = True
     finally:
         if not is_over:  # cancelled, too: the next transaction would become part of this one
-            connection.terminate()
+            terminate(connection)
 
 
 class Opener(Protocol):
@@ -160,7 +163,8 @@ class KeptLink:
             try:
                 session = await self._session()
                 connection = session.connection
-                async with own_transaction(connection) if self._is_pooled else connection.transaction():
+                # Behind a pooler the start waits for a server connection, with no limit but the connection's own.
+                async with own_transaction(connection, timeout=None if self._is_pooled else self._patience.seconds):
                     yield session
             except DRIVER_ERRORS as error:  # what the caller's own code raises inside passes as it is
                 failure = error
@@ -175,7 +179,7 @@ class KeptLink:
             await self._opener.dispose(connection, timeout)
 
     async def _session(self) -> Session:
-        if self._connection is None or self._connection.is_closed():
+        if self._connection is None or not is_standing(self._connection):
             await self.close(timeout=0.5)  # a lent connection goes back to its pool when it is gone, too
             self._connection = await self._open()
             if not self._is_pooled:

@@ -18,7 +18,7 @@ from pqrun.store.connecting import (
     open_pool,
     taught,
 )
-from pqrun.store.failure import DRIVER_ERRORS, is_spoilt, translating
+from pqrun.store.failure import DRIVER_ERRORS, is_spoilt, terminate, translating
 from pqrun.store.pooler import Lend, PoolerFinder, has_statement_cache, learn_types
 from pqrun.store.ports import Connection, Pool
 
@@ -36,7 +36,7 @@ async def terminate_in_time(connection: asyncpg.Connection, timeout: float) -> N
     try:
         await connection.close(timeout=timeout)
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
-        connection.terminate()
+        terminate(connection)
 
 
 def lend_from(dsn: str, application_name: str) -> Lend:
@@ -146,7 +146,7 @@ class PoolOpener:
         try:
             await self._pool.release(cast("PoolConnectionProxy", connection), timeout=timeout)
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            connection.terminate()
+            terminate(connection)
 
 
 class PoolSource:
@@ -238,7 +238,7 @@ class PoolSource:
             yield connection
         except DRIVER_ERRORS as error:
             if is_spoilt(error):  # else its release would wait once more for a server that does not answer
-                connection.terminate()
+                terminate(connection)
             raise
         finally:
             await pool.release(cast("PoolConnectionProxy", connection))

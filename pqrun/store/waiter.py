@@ -29,7 +29,10 @@ LINGER_SECONDS = 5.0
 """How long the listening connection is kept when nobody waits: results awaited one after another share it."""
 
 LISTEN_SECONDS = 2.0
-"""How long the answer to a LISTEN may take: meanwhile nobody polls."""
+"""How long the answer to a LISTEN or an announcement may take: meanwhile nobody polls."""
+
+LOOK_SECONDS = 5.0
+"""How long one look may take before its connection is given up."""
 
 ANNOUNCED_IDS = 300
 """Ids per notification: a payload is limited to 8,000 bytes."""
@@ -129,7 +132,7 @@ class Waiter:
     async def _look(self) -> None:
         asked = list(self._waits)
         try:
-            rows = await self._statements.run("find_ends", asked, timeout=5.0)
+            rows = await self._statements.run("find_ends", asked, timeout=LOOK_SECONDS)
         except (ConflictError, DatabaseUnavailableError):
             return  # a database that is away may come back within the waits' time
         except PqrunError as error:  # a missing schema or right stays missing
@@ -158,7 +161,7 @@ class Waiter:
         for start in range(0, len(ids), ANNOUNCED_IDS):
             message = "await:" + ",".join(map(str, ids[start : start + ANNOUNCED_IDS]))
             with contextlib.suppress(PqrunError):  # polling answers anyway
-                await self._statements.run("await", message, timeout=5.0)
+                await self._statements.run("await", message, timeout=LISTEN_SECONDS)
 
     async def _listen(self) -> bool:
         if self._opener is None:

@@ -4,8 +4,9 @@ import threading
 from typing import NoReturn
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
-from pqrun.job.storable import error_text, unstorable_reason
+from pqrun.job.storable import error_summary, error_text, unstorable_reason
 
 
 def text_of(exc: BaseException, limit: int = 20_000) -> str:
@@ -109,3 +110,61 @@ def test_a_long_message_keeps_its_type_and_its_end(limit: int) -> None:
 
 def test_a_long_message_of_escapes_stays_bounded() -> None:
     assert len(text_of(ValueError("\x00" * 100_000))) <= 20_000
+
+
+class Model(BaseModel):
+    n: int
+
+
+def refused() -> BaseException:
+    try:
+        Model.model_validate({"n": "hidden"})
+    except ValidationError as exc:
+        return exc
+    raise AssertionError
+
+
+def noted() -> BaseException:
+    exc = ValueError("boom")
+    exc.add_note("a note")
+    return exc
+
+
+def caused(cause: BaseException) -> BaseException:
+    exc = ValueError("boom")
+    exc.__cause__ = cause
+    return exc
+
+
+@pytest.mark.parametrize(
+    ("exc", "summary"),
+    [
+        (ValueError("boom"), "ValueError: boom"),
+        (ValueError(), "ValueError"),
+        (ValueError("first\nsecond"), "ValueError: first"),
+        (noted(), "ValueError: boom"),
+        (caused(KeyError("k")), "ValueError: boom"),
+        (refused(), "pydantic_core._pydantic_core.ValidationError: 1 validation error for Model"),
+        (ExceptionGroup("many", [ValueError("a"), KeyError("b")]), "ExceptionGroup: many (2 sub-exceptions)"),
+        (ValueError("x" * 1_000), "ValueError: " + "x" * 288),
+    ],
+)
+def test_a_summary_is_type_and_first_line_of_the_message(exc: BaseException, summary: str) -> None:
+    assert error_summary(text_of(exc)) == summary
+    assert error_summary(text_of(exc, limit=1_000)).startswith(summary[:60])
+
+
+@pytest.mark.parametrize("text", ["lost its worker once (last: w) at attempt 1 of 5", "ResultError: no", "", "\n"])
+def test_the_summary_of_a_line_is_the_line(text: str) -> None:
+    assert error_summary(text) == text.strip()
+
+
+def test_an_exception_that_was_never_raised_has_a_summary_too_whatever_caused_it() -> None:
+    timeout = TimeoutError("too long")
+    timeout.__cause__ = KeyError("k")
+    assert error_summary(error_text(timeout)) == "TimeoutError: too long"
+    try:
+        raise KeyError("k")
+    except KeyError as exc:
+        timeout.__cause__ = exc
+    assert error_summary(error_text(timeout)) == "TimeoutError: too long"

@@ -472,6 +472,14 @@ class TestRunningTheFunctionItself:
         assert await greet(ctx, Welcome(user_id=1)) == Sent(message_id="welcome-1")
         assert await greet(ctx, user_id=2, template="x") == Sent(message_id="x-2")
 
+    async def test_the_payload_may_be_a_keyword_of_the_function(self, jobs: App[None]) -> None:
+        @jobs.task(payload=Welcome)  # type: ignore[arg-type]  # checkers want it by position; at run time both are taken
+        async def greet(ctx: JobContext, *, payload: Welcome) -> Sent:
+            return Sent(message_id=str(payload.user_id))
+
+        assert await greet(context(jobs.store), Welcome(user_id=1)) == Sent(message_id="1")
+        assert await greet(context(jobs.store), user_id=2) == Sent(message_id="2")
+
     async def test_a_plain_task_runs_in_a_thread_with_the_context_of_its_caller(self, jobs: App[None]) -> None:
         @jobs.task
         def where(ctx: JobContext, n: int) -> dict[str, str]:

@@ -13,6 +13,7 @@ from pqrun import (
     App,
     BackoffPolicy,
     CancelOutcome,
+    ConfigurationError,
     DeclarationError,
     IdlePollPolicy,
     JobContext,
@@ -276,3 +277,21 @@ async def test_the_timeout_of_a_low_level_job_holds(store: PgJobStore) -> None:
         await told.wait_for(Picked)
         with pytest.raises(JobFailed, match="HandlerTimeout"):
             await handle_of_it.handle(job_id).result(timeout=30)
+
+
+def test_handlers_that_cannot_be_are_refused(never_opened: PgJobStore) -> None:
+    async def handler(ctx: JobContext) -> None: ...
+
+    with pytest.raises(DeclarationError, match="__cleanup"):
+        Worker(store=never_opened, handlers={"__cleanup": handler})
+    handlers: Any = [handler]
+    with pytest.raises(DeclarationError, match="handlers= takes a dict"):
+        Worker(store=never_opened, handlers=handlers)
+    store: Any = "postgresql://localhost/x"
+    with pytest.raises(ConfigurationError, match="store= takes a PgJobStore"):
+        Worker(store=store, handlers={"t": handler})
+
+
+@pytest.fixture
+def never_opened() -> PgJobStore:
+    return PgJobStore("postgresql://localhost/never_opened")

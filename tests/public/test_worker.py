@@ -15,12 +15,14 @@ import pytest
 
 from pqrun import (
     App,
+    BackoffPolicy,
     ConfigurationError,
     IdlePollPolicy,
     JobCancelled,
     JobContext,
     LoopErrorPolicy,
     OptionError,
+    PqrunError,
     SchemaError,
     Status,
 )
@@ -95,6 +97,11 @@ class TestSettings:
             ("worker_id", "a\x00"),
             ("worker_id", "x" * 201),
             ("worker_id", 5),
+            ("retention", timedelta.max),
+            ("backoff", BackoffPolicy),
+            ("idle_policy", 5),
+            ("loop_error_policy", "x"),
+            ("direct_dsn", 5),
         ],
     )
     def test_an_impossible_option_of_a_worker_is_named(
@@ -106,8 +113,9 @@ class TestSettings:
 
     def test_an_unknown_option_is_an_error(self, never_opened: App[None]) -> None:
         given: dict[str, Any] = {"concurency": 3}
-        with pytest.raises(TypeError, match="concurency"):
+        with pytest.raises(TypeError, match="concurency") as caught:
             never_opened.worker(**given)
+        assert isinstance(caught.value, PqrunError)
 
     async def test_concurrency_is_how_many_handlers_run_at_once(self, jobs: App[None]) -> None:
         all_there = asyncio.Barrier(3)

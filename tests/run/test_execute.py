@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import ContextVar
@@ -472,6 +473,23 @@ async def test_at_the_end_of_the_shutdown_all_that_still_run_are_given_up_and_gi
     deaf.go.set()
     await bench.heard.wait_for(events.LateReturn)
     assert len(bench.delivered) == 1
+
+
+def test_a_handler_that_was_given_up_does_not_keep_its_event_loop_from_ending(caplog: pytest.LogCaptureFixture) -> None:
+    async def give_up() -> None:
+        deaf = Deaf()
+        bench = Bench(t=deaf, grace=30.0)
+        bench.executor.take([make_job()])
+        await wait_until(lambda: deaf.starts)
+        bench.executor.stop_all()
+        bench.executor.give_up_all()
+
+    thread = threading.Thread(target=lambda: asyncio.run(give_up()), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    gc.collect()
+    assert not caplog.records  # of a task that was destroyed
 
 
 async def test_the_first_reason_to_stop_stays_and_the_handler_is_cancelled_once() -> None:

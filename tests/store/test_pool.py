@@ -13,9 +13,11 @@ from pqrun.job.outcome import Done
 from pqrun.job.record import Claim
 from pqrun.store import PgJobStore
 from pqrun.store.claiming import Claimer, Lane
+from pqrun.store.keeping import KeptRegistry
 from pqrun.store.settling import settle
 from tests.support.database import connected
 from tests.support.rows import make_worker
+from tests.support.waiting import wait_until
 
 
 class OwnRecord(asyncpg.Record):
@@ -101,3 +103,18 @@ async def test_a_pool_that_its_owner_closed_is_told(dsn: str) -> None:
         with pytest.raises(DatabaseUnavailableError):
             await store.enqueue("t", {})
         assert repr(store) == "PgJobStore(a pool, schema='pqrun')"
+
+
+async def test_a_lent_connection_that_its_pool_took_back_when_it_was_lost_does_not_stand_and_can_be_disposed_of(
+    dsn: str, connection: asyncpg.Connection
+) -> None:
+    async with asyncpg.create_pool(dsn, min_size=0, max_size=4) as pool, PgJobStore(pool=pool) as store:
+        opener = store.open_pooled()
+        registry = KeptRegistry(opener, store.statements)
+        await registry.connect()
+        assert registry.is_connected
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        await wait_until(lambda: not registry.is_connected)
+        await registry.close()

@@ -1,6 +1,7 @@
 """PgJobStore as a whole: opened and closed, bound to its loop and process, on a pool of its own or a foreign one."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import warnings
@@ -304,7 +305,7 @@ async def test_a_kept_connection_that_was_killed_is_replaced(store: PgJobStore, 
     await connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pqrun settle'"
     )
-    with pytest.raises(DatabaseUnavailableError):
+    with contextlib.suppress(DatabaseUnavailableError):  # or the loop has seen the socket close already
         await link.run("get", 1)
     assert await link.run("get", 1) == []
     await link.close()

@@ -1,0 +1,179 @@
+"""Migrations under live workers: what is at work goes on, and a role that may create nothing can work."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+
+from pqrun.errors import ConflictError
+from pqrun.job.policy import IdlePollPolicy
+from pqrun.job.state import Status
+from pqrun.run import events
+from pqrun.run.context import JobContext
+from pqrun.store import PgJobStore
+from tests.faults.counted import Counted
+from tests.run.working import wait_finished, working
+from tests.support.database import Databases, connected
+from tests.support.waiting import wait_until
+
+Context = JobContext[Any]
+
+READ_SECONDS = 3
+"""How long somebody reads the table while it is to be altered."""
+
+STEPS = (
+    "ALTER TABLE pqrun.jobs ADD COLUMN note text",
+    """DROP INDEX pqrun.jobs_active_dedupe;
+    CREATE UNIQUE INDEX jobs_active_dedupe ON pqrun.jobs_active (job_type, dedupe_key) WHERE dedupe_key IS NOT NULL""",
+    "ALTER TABLE pqrun.jobs ADD COLUMN more bigint NOT NULL DEFAULT 7",
+    "ALTER TABLE pqrun.workers ADD COLUMN note text",
+)
+"""An additive migration: columns, and an index made anew under its old name."""
+
+
+async def altered(connection: asyncpg.Connection, step: str) -> int:
+    """Take the locks within a limit and try again, as migrations do; return how often."""
+    for tries in range(1, 200):
+        try:
+            async with connection.transaction():
+                await connection.execute("SET LOCAL lock_timeout = '100ms'")
+                await connection.execute(step)
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            await asyncio.sleep(0.05)
+        else:
+            return tries
+    raise AssertionError(step)
+
+
+async def test_a_worker_at_load_goes_on_during_and_after_an_additive_migration(
+    dsn: str, store: PgJobStore, connection: asyncpg.Connection
+) -> None:
+    counted, ids = Counted(), list[int]()
+    migrated = asyncio.Event()
+    reading = asyncio.Event()
+
+    async def produce() -> None:
+        number = 0
+        while not migrated.is_set():
+            number += 1
+            ids.append(await store.enqueue("t", {}, dedupe_key=f"k{number}"))
+        ids.extend([await store.enqueue("t", {}, dedupe_key=f"z{number}") for number in range(50)])
+
+    async def read() -> None:
+        async with connected(dsn) as reader, reader.transaction():
+            await reader.fetchval("SELECT count(*) FROM pqrun.jobs")
+            reading.set()
+            await reader.execute(f"SELECT pg_sleep({READ_SECONDS})")
+
+    async def alter() -> int:
+        await reading.wait()
+        try:
+            return sum([await altered(connection, step) for step in STEPS])
+        finally:
+            migrated.set()
+
+    handlers = {"t": counted.quick, "hang": counted.hang}
+    async with working(PgJobStore(dsn), handlers, concurrency=5, idle_policy=IdlePollPolicy(0.1, 0.5)) as crew:
+        long = await store.enqueue("hang", {})
+        await counted.wait_started(long)
+        tries, _, _ = await asyncio.gather(alter(), produce(), read())
+        counted.go.set()
+        ended = [await wait_finished(store, job_id) for job_id in (long, *ids)]
+    assert tries > len(STEPS)  # the reader was in the way, and nobody waited behind the migration for long
+    assert len(ids) > 100
+    assert {(job.status, job.attempts) for job in ended} == {(Status.DONE, 1)}
+    assert set(counted.starts.values()) == {1}
+    assert not crew.heard.of(events.ClaimLost)
+    assert [event.error for event in crew.heard.of(events.LoopFailed)] == []
+
+
+async def test_a_callers_transaction_that_began_before_the_migration_hears_a_conflict_and_can_be_repeated(
+    dsn: str, store: PgJobStore
+) -> None:
+    async with connected(dsn) as connection, connected(dsn) as caller:
+        for _ in range(6):  # the driver has prepared it, and the server made a plan for all
+            async with caller.transaction():
+                await store.enqueue("t", {}, dedupe_key="same", connection=caller)
+        for step in STEPS:
+            await altered(connection, step)
+        with contextlib.suppress(ConflictError):  # of its plans: "repeat yours", it says
+            async with caller.transaction():
+                await store.enqueue("t", {}, dedupe_key="once", connection=caller)
+        async with caller.transaction():
+            job_id = await store.enqueue("t", {}, dedupe_key="again", connection=caller)
+    assert (await store.get(job_id)) is not None
+
+
+# Roles.
+
+GRANTS = """
+CREATE ROLE {role} LOGIN;
+REVOKE CREATE ON SCHEMA public FROM public;
+GRANT USAGE ON SCHEMA pqrun TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pqrun TO {role};
+GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA pqrun TO {role};
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pqrun TO {role};
+"""
+
+
+@pytest.fixture
+async def humble_dsn(databases: Databases) -> AsyncIterator[str]:
+    """A database as its owner made it, through a role that may use and create nothing."""
+    dsn = await databases.clone()
+    role = "humble_" + urlsplit(dsn).path[1:]
+    async with connected(dsn) as owner:
+        await owner.execute(GRANTS.format(role=role))
+    parts = urlsplit(dsn)
+    host = parts.netloc.rpartition("@")[2]
+    yield urlunsplit(parts._replace(netloc=f"{role}@{host}"))
+    await databases.drop(dsn)
+    async with connected(databases.admin_dsn) as owner:
+        await owner.execute(f"DROP ROLE {role}")
+
+
+async def test_a_role_without_the_right_to_create_defers_and_works(humble_dsn: str, databases: Databases) -> None:
+    counted = Counted()
+    async with PgJobStore(humble_dsn) as store, connected(humble_dsn) as plain:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await plain.execute("CREATE TABLE pqrun.mine (x int)")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await plain.execute("ALTER TABLE pqrun.jobs ADD COLUMN mine text")
+        async with working(PgJobStore(humble_dsn), {"t": counted.quick, "hang": counted.hang}, concurrency=2) as crew:
+            await crew.heard.wait_for(events.WorkerStarted)
+            done = [await store.enqueue("t", {}), await store.enqueue("t", {}, dedupe_key="k")]
+            async with plain.transaction():
+                done.append(await store.enqueue("t", {}, connection=plain))
+            done.append(await plain.fetchval("SELECT id FROM pqrun.enqueue('t', '{}')"))
+            ended = [await wait_finished(store, job_id) for job_id in done]
+            hanging = await store.enqueue("hang", {})
+            await counted.wait_started(hanging)
+            await store.cancel(hanging)
+            assert (await wait_finished(store, hanging)).status is Status.CANCELLED
+            await store.retry(hanging)
+            counted.go.set()
+            assert (await wait_finished(store, hanging)).status is Status.DONE
+        assert {(job.status, job.attempts) for job in ended} == {(Status.DONE, 1)}
+        assert not crew.heard.of(events.LoopFailed)
+
+
+async def test_migrating_what_is_up_to_date_needs_no_right_to_create(humble_dsn: str) -> None:
+    assert await PgJobStore(humble_dsn).migrate() == []
+
+
+async def test_a_worker_that_started_before_a_migration_of_the_registry_keeps_beating(
+    dsn: str, store: PgJobStore, connection: asyncpg.Connection
+) -> None:
+    async with working(PgJobStore(dsn), {"t": Counted().quick}) as crew:
+        await crew.heard.wait_for(events.WorkerStarted)
+        await altered(connection, STEPS[-1])
+        before = await connection.fetchval("SELECT beat FROM pqrun.workers")
+
+        async def has_beaten() -> bool:
+            return bool(await connection.fetchval("SELECT beat > $1 + 1 FROM pqrun.workers", before))
+
+        await wait_until(has_beaten)
+    assert not crew.heard.of(events.LoopFailed)
