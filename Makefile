@@ -5,13 +5,16 @@ BIN := $(VENV)/bin
 PYTEST ?= $(BIN)/python -m pytest
 CHECKED := pqrun tests examples
 
-.PHONY: demo test check full build clean
+.PHONY: demo test faults check full build clean
 
 demo: $(VENV)/.demo  ## index the standard library with jobs, on a database of its own
 	$(BIN)/pqrun demo
 
-test: $(VENV)/.test  ## all tests, on the embedded PostgreSQL (PQRUN_TEST_DSN for another)
-	$(PYTEST) -m "not slow"
+test: $(VENV)/.test  ## the tests, on the embedded PostgreSQL (PQRUN_TEST_DSN for another)
+	$(PYTEST) -m "not slow" --ignore=tests/faults
+
+faults: $(VENV)/.test  ## real processes killed, databases taken away
+	$(PYTEST) -m "not slow" tests/faults
 
 check: $(VENV)/.test  ## lint, types, import contracts
 	$(BIN)/ruff check .
@@ -20,7 +23,7 @@ check: $(VENV)/.test  ## lint, types, import contracts
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
-full: check  ## everything, the slow tests too
+full: check  ## everything, faults and slow tests too
 	$(PYTEST)
 
 build: $(VENV)/.test  ## the wheel and the source archive

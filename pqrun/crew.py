@@ -90,17 +90,8 @@ class Crew:
         )
         self._renewer = Renewer(work, self._executor, events=events, policy=policy)
         self._services = [self._settler.service, self._renewer.service]
-        self._reaper = None
-        if settings.enable_reaper:
-            self._reaper = Reaper(
-                work,
-                sweep_seconds=settings.reap_interval_seconds,
-                stale_seconds=settings.stale_timeout_seconds,
-                backoff=backoff,
-                backoff_of=lambda name: handlers[name].backoff if name in handlers else None,
-                events=events,
-                policy=policy,
-            )
+        self._reaper = self._build_reaper(handlers, backoff, policy) if settings.enable_reaper else None
+        if self._reaper is not None:
             self._services.append(self._reaper.service)
         report = UnservedReport(work, sweep_seconds=settings.reap_interval_seconds, events=events, policy=policy)
         self._report = report.service
@@ -110,6 +101,17 @@ class Crew:
         self._registered = asyncio.Event()
         self._unsubscribe: Callable[[], None] = lambda: None  # until there is a subscription
         self._keeper = self._build_keeper(store, direct, policy, queues)
+
+    def _build_reaper(self, handlers: Mapping[str, Handler], backoff: BackoffPolicy, policy: LoopErrorPolicy) -> Reaper:
+        return Reaper(
+            self._work,
+            sweep_seconds=self._settings.reap_interval_seconds,
+            stale_seconds=self._settings.stale_timeout_seconds,
+            backoff=backoff,
+            backoff_of=lambda name: handlers[name].backoff if name in handlers else None,
+            events=self._events,
+            policy=policy,
+        )
 
     def _build_keeper(
         self, store: PgJobStore, direct: DirectDsn | None, policy: LoopErrorPolicy, queues: list[str] | None
