@@ -300,14 +300,16 @@ async def test_a_conflict_of_our_own_transaction_is_repeated(
 
 
 async def test_a_kept_connection_that_was_killed_is_replaced(store: PgJobStore, connection: asyncpg.Connection) -> None:
+    backends = "SELECT pid FROM pg_stat_activity WHERE application_name = 'pqrun settle'"
     link = store.open_link("settle", kept=True)
     await link.run("get", 1)
-    await connection.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pqrun settle'"
-    )
-    with contextlib.suppress(DatabaseUnavailableError):  # or the loop has seen the socket close already
+    killed = await connection.fetchval(backends)
+    assert await connection.fetchval("SELECT pg_terminate_backend($1, 30000)", killed)  # waits until it is gone
+    with contextlib.suppress(DatabaseUnavailableError):  # raised unless the loop has seen the socket close already
         await link.run("get", 1)
     assert await link.run("get", 1) == []
+    (replacement,) = await connection.fetch(backends)
+    assert replacement["pid"] != killed
     await link.close()
 
 
