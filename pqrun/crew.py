@@ -64,7 +64,7 @@ class Crew:
         self._worker_id = worker_id
         self._settings = settings
         self._events = events
-        self._work = work = WorkStore(store, worker_id=worker_id)
+        self._work = work = WorkStore(store, worker_id=worker_id, is_awaited=self._is_awaited)
         handlers = {**handlers, CLEANUP: cleanup_handler(work.prune, retention)}
         self._job_types = tuple(name for name in handlers if name != CLEANUP)
         self._settler = Settler(work, events=events, policy=policy, on_due=self._on_due)
@@ -139,6 +139,7 @@ class Crew:
                 queues=queues,
                 job_types=[*self._job_types, CLEANUP],
                 on_pooled=self._say_pooled,
+                is_direct=direct is not None,
             ),
             worker_id=self._worker_id,
             in_thread=opener is not None,
@@ -149,6 +150,7 @@ class Crew:
             on_connected=self._fetcher.on_reconnect,
             on_message=hints,
             on_dead=self._on_dead,
+            on_gone=self._fetcher.on_suspect,
             watch=LoopWatch(self._executor.in_hand, self._events),
         )
 
@@ -162,7 +164,7 @@ class Crew:
 
     async def start(self) -> None:
         """Register, then fetch."""
-        self._unsubscribe = self._events.subscribe(self._on_event)
+        self._unsubscribe = self._events.subscribe(self._on_event, wants=_is_recovery)
         for service in self._services:
             service.start()
         self._keeper.start()
@@ -226,11 +228,18 @@ class Crew:
         if isinstance(event, told.Recovered) and event.status == Status.READY:
             self._fetcher.on_suspect()  # behind a pooler this worker does not hear what it announces itself
 
+    def _is_awaited(self, job_id: int) -> bool:
+        return self._settler.is_awaited(job_id)
+
     def _on_due(self, seconds: float) -> None:
         self._fetcher.on_due(seconds)
 
     def _on_room(self) -> None:
         self._fetcher.on_room()
+
+
+def _is_recovery(kind: type[told.Event]) -> bool:
+    return kind is told.Recovered
 
 
 async def _first(one: Awaitable[object], other: Awaitable[object]) -> None:

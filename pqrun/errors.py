@@ -125,6 +125,9 @@ class WrongLoopError(PqrunError):
 class StoreError(PqrunError):
     """The database refused a statement; the message holds PostgreSQL's own message and SQLSTATE."""
 
+    sqlstate: str | None = None
+    """PostgreSQL's five characters, where it answered; then nothing of the statement was written."""
+
 
 class DatabaseUnavailableError(StoreError):
     """The database could not be reached, or the connection broke; the outcome of a write may be unknown."""

@@ -25,12 +25,16 @@ from pqrun.run.events import Events
 from pqrun.run.handler import Handler
 from pqrun.run.journal import Journal
 from pqrun.run.lowlevel import CLEANUP, LowLevelHandler, wrap
+from pqrun.run.resources import LeftInTime
 from pqrun.store import PgJobStore
 from pqrun.store.ports import Connection
 
 __all__ = ["Worker", "WorkerOptions"]
 
 WORKER_ID_MAX = 200
+
+RESOURCES_LEAST_SECONDS = 0.25
+"""For leaving ``resources=`` where a stop has used up its time: most need no more."""
 
 RETENTION_DEFAULT = timedelta(days=7)
 """Finished jobs are kept for so long."""
@@ -128,7 +132,8 @@ class Worker:
         self._options = options
         self.worker_id = _worker_id(options.get("worker_id"))
         self.events = Events()
-        self.events.subscribe(Journal())
+        journal = Journal()
+        self.events.subscribe(journal, wants=journal.wants)
         self._settings = _settings(options)
         self._stops = 0  # calls of stop; the second hastens
         self._stop_changed: asyncio.Event | None = None  # of the running loop
@@ -136,6 +141,7 @@ class Worker:
         self._is_running = False
         self._opening: asyncio.Task[Any] | None = None  # the task that opens store and resources, until it has
         self._crew: Crew | None = None  # while it works
+        self._stop_by: float | None = None  # loop time at which a stop under way must be over
 
     @property
     def _store(self) -> PgJobStore:
@@ -218,7 +224,7 @@ class Worker:
                 raise
         finally:
             self._is_running = False
-            self._loop = self._stop_changed = self._opening = self._crew = None
+            self._loop = self._stop_changed = self._opening = self._crew = self._stop_by = None
             self._stops = 0
 
     async def _work(self, state: object, started: asyncio.Event) -> None:
@@ -248,8 +254,12 @@ class Worker:
             await self._until(1, None)
         except asyncio.CancelledError:
             self._stops += 2  # whoever cancels us does not want to wait for the grace
-            await crew.stop(self._hastened())
+            await self._stop_crew(crew)
             raise
+        await self._stop_crew(crew)
+
+    async def _stop_crew(self, crew: Crew) -> None:
+        self._stop_by = asyncio.get_running_loop().time() + self._settings.shutdown_timeout_seconds
         await crew.stop(self._hastened())
 
     async def _until(self, stops: int, other: "Awaitable[None] | None") -> None:
@@ -293,8 +303,15 @@ class Worker:
         if self._resources is None:
             yield None
             return
-        async with self._resources() as state:
+        async with LeftInTime(self._resources(), self._seconds_left) as state:
             yield state
+
+    def _seconds_left(self) -> float:
+        """Return what is left of the shutdown's time for resources, less what the store takes to close: all of it after a failed start."""
+        seconds = self._settings.shutdown_timeout_seconds
+        now = asyncio.get_running_loop().time()
+        until = now + seconds if self._stop_by is None else self._stop_by
+        return max(until - now - leave_seconds(seconds) / 4, RESOURCES_LEAST_SECONDS)
 
 
 def _settings(options: WorkerOptions, flags: WorkerOverrides | None = None) -> WorkerSettings:

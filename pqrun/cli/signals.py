@@ -7,7 +7,9 @@ left in order.
 import asyncio
 import contextlib
 import logging
+import os
 import signal
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
@@ -23,6 +25,9 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 """What asks a process to end: a terminal's Ctrl-C, and every service manager."""
 
 _LOGGER = logging.getLogger("pqrun")
+
+_hearing: list[asyncio.AbstractEventLoop] = []
+"""Loops of this process that hear signals: none in a forked child."""
 
 
 @contextmanager
@@ -49,11 +54,46 @@ def heard(loop: asyncio.AbstractEventLoop, call: Callable[[int], None]) -> Itera
 
     with handled(pass_on):
         by_loop = _add_to(loop, call)
+        _hearing.append(loop)
         try:
             yield
         finally:
+            _hearing.remove(loop)
             for number in by_loop:
                 loop.remove_signal_handler(number)
+
+
+class _Forking(threading.local):
+    """What the thread that forks had blocked before; None: nobody hears signals here."""
+
+    blocked: set[int | signal.Signals] | None = None
+
+
+_forking = _Forking()
+
+
+def _before_fork() -> None:
+    """Hold signals back: one to a child that has not unheard yet would count as one to its parent."""
+    _forking.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING) if _hearing else None
+
+
+def _after_fork() -> None:
+    if _forking.blocked is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.blocked)
+
+
+def _unhear() -> None:
+    """In the child: a signal to it ends it, and is not written into the pipe by which the parent's loop hears its own."""
+    if _hearing:
+        _hearing.clear()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _after_fork()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_unhear)
 
 
 def _add_to(loop: asyncio.AbstractEventLoop, call: Callable[[int], None]) -> list[int]:

@@ -22,6 +22,7 @@ __all__ = [
     "LateReturn",
     "LoopBlocked",
     "LoopFailed",
+    "LoopResumed",
     "Picked",
     "Pruned",
     "Recovered",
@@ -31,6 +32,7 @@ __all__ = [
     "StopStep",
     "ThreadsExhausted",
     "Unserved",
+    "Wants",
     "WorkerDied",
     "WorkerStarted",
     "WorkerStopped",
@@ -158,6 +160,14 @@ class LoopFailed(msgspec.Struct, frozen=True):
     sleep_seconds: float
 
 
+class LoopResumed(msgspec.Struct, frozen=True):
+    """A duty of the worker met no more error, ``seconds`` after the first of ``errors`` errors in a row."""
+
+    duty: str
+    errors: int
+    seconds: float
+
+
 class WorkerStarted(msgspec.Struct, frozen=True):
     """The worker is registered and fetches."""
 
@@ -198,6 +208,7 @@ Event: TypeAlias = (
     | Pruned
     | LoopBlocked
     | LoopFailed
+    | LoopResumed
     | WorkerStarted
     | WorkerStopping
     | WorkerStopped
@@ -207,27 +218,39 @@ Event: TypeAlias = (
 _LOGGER = logging.getLogger("pqrun")
 
 
+Wants: TypeAlias = Callable[[type[Event]], bool]
+"""Whether a subscriber cares for a kind of events at this moment."""
+
+
 class Events:
     """The stream: whoever subscribes gets every event from then on, in order."""
 
     def __init__(self) -> None:
         # Replaced, never changed: a subscriber may come or go while others are being told.
-        self._subscribers: dict[object, Callable[[Event], None]] = {}
+        self._subscribers: dict[object, tuple[Callable[[Event], None], Wants | None]] = {}
 
-    def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
-        """Add a subscriber and return the function that removes it."""
+    def subscribe(self, subscriber: Callable[[Event], None], *, wants: Wants | None = None) -> Callable[[], None]:
+        """Add a subscriber and return the function that removes it; with ``wants`` it gets only what that says yes to."""
         key = object()
-        self._subscribers = {**self._subscribers, key: subscriber}
+        self._subscribers = {**self._subscribers, key: (subscriber, wants)}
 
         def leave() -> None:
             self._subscribers = {k: other for k, other in self._subscribers.items() if k is not key}
 
         return leave
 
+    def hears(self, kind: type[Event]) -> bool:
+        """Whether anybody wants events of this kind now: those of every job are not even made for nobody."""
+        for _, wants in self._subscribers.values():  # noqa: SIM110  # asked twice for each job, and a generator takes twice as long
+            if wants is None or wants(kind):
+                return True
+        return False
+
     def emit(self, event: Event) -> None:
-        """Tell all subscribers."""
-        for subscriber in self._subscribers.values():
+        """Tell all subscribers that want it."""
+        for subscriber, wants in self._subscribers.values():
             try:
-                subscriber(event)
+                if wants is None or wants(type(event)):
+                    subscriber(event)
             except Exception:  # the border to user code: a subscriber must not end a worker
                 _LOGGER.exception("a subscriber of worker events failed on %s", type(event).__name__)

@@ -15,17 +15,42 @@ def _name(job: Job) -> str:
     return f"{one_line(job.job_type)} id={job.id} attempt={job.attempts}/{job.max_attempts}"
 
 
+TOLD_ERRORS = 5
+"""Different errors of one duty in a row that are lines of their own at INFO; all others are DEBUG."""
+
+
 class Journal:
-    """A subscriber that writes the log; costs nothing where the level is off."""
+    """A subscriber that writes the log; costs nothing where the level is off.
+
+    A duty that meets errors in a row, because the database is away say, warns once, of the first; each retry is DEBUG, or INFO where it
+    says something new; and one line tells that it goes on.
+    """
 
     def __init__(self, logger: logging.Logger = _LOGGER) -> None:
         self._logger = logger
+        self._told: dict[str, set[str]] = {}  # duty → its errors in a row that were told
+
+    def wants(self, kind: type[events.Event]) -> bool:
+        """Whether such an event could become a line now."""
+        return kind is events.LoopFailed or self._logger.isEnabledFor(_LEVELS.get(kind, logging.INFO))
 
     def __call__(self, event: events.Event) -> None:
         """Write the line of one event."""
-        level = _LEVELS.get(type(event), logging.INFO)
+        level = (
+            self._level_of(event) if isinstance(event, events.LoopFailed) else _LEVELS.get(type(event), logging.INFO)
+        )
         if self._logger.isEnabledFor(level):
             self._logger.log(level, "%s", _line(event))
+
+    def _level_of(self, failed: events.LoopFailed) -> int:
+        if failed.consecutive == 1:
+            self._told[failed.duty] = {failed.error}
+            return logging.WARNING
+        told = self._told.setdefault(failed.duty, set())
+        if failed.error in told or len(told) >= TOLD_ERRORS:
+            return logging.DEBUG
+        told.add(failed.error)
+        return logging.INFO
 
 
 _LEVELS: dict[type, int] = {
@@ -38,7 +63,6 @@ _LEVELS: dict[type, int] = {
     events.Unserved: logging.WARNING,
     events.WorkerDied: logging.WARNING,
     events.LoopBlocked: logging.WARNING,
-    events.LoopFailed: logging.WARNING,
 }
 
 
@@ -84,6 +108,8 @@ def _worker_line(event: events.Event) -> str:
             return f"the event loop was blocked for {event.seconds:.1f} s by {by}, and runs again"
         case events.LoopFailed():
             return f"{event.duty} met an error ({event.consecutive} in a row), again in {event.sleep_seconds:.2g} s: {event.error}"
+        case events.LoopResumed():
+            return f"{event.duty} goes on, after {event.errors} errors in a row in {event.seconds:.1f} s"
         case events.WorkerStarted():
             return f"worker {one_line(event.worker_id)} started: {event.concurrency} slots, {len(event.job_types)} job types"
         case events.WorkerStopping():

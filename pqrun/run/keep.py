@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from pqrun.errors import PqrunError
-from pqrun.job.policy import LoopErrorPolicy, judge_error_sleep
-from pqrun.job.storable import one_line
+from pqrun.errors import DatabaseUnavailableError, PqrunError
+from pqrun.job.policy import LoopErrorPolicy
 from pqrun.run.blockage import LoopWatch
-from pqrun.run.events import Events, LoopFailed, WorkerDied
+from pqrun.run.events import Events, WorkerDied
 from pqrun.run.observe import Observer
+from pqrun.run.streak import ErrorStreak
 from pqrun.store.registry import Beat, Beats
 
 __all__ = ["Keeper", "Registry"]
@@ -89,6 +89,7 @@ class Keeper:
         on_connected: Callable[[], None],
         on_message: Callable[[str], None],
         on_dead: Callable[[], None],
+        on_gone: Callable[[], None],
         watch: LoopWatch | None = None,
     ) -> None:
         self._open_registry = open_registry
@@ -96,11 +97,11 @@ class Keeper:
         self._in_thread = in_thread
         self._observer = observer  # None: somebody else reaps
         self._events = events
-        self._policy = policy
         self._on_registered = on_registered
         self._on_connected = on_connected
         self._on_message = on_message
         self._on_dead = on_dead
+        self._on_gone = on_gone
         self._watch = watch if in_thread else None  # on the loop itself there is nobody to see it blocked
         self._main = asyncio.get_running_loop()
         self._is_started = False
@@ -109,7 +110,11 @@ class Keeper:
         self._wake: asyncio.Event | None = None  # of the keeper's loop
         self._ended = asyncio.Event()  # of the main loop
         self._worker: int | None = None  # written by the keeper's loop alone
+        self._others: frozenset[int] = frozenset()  # the same: who was there at the last beat
+        self._was_gone = False  # the same: whether somebody was missing then
+        self._hears = True  # the same: a session that holds a lock also hears notifications
         self._is_set_up = False  # the same: whether the present connection listens and holds the lock
+        self._streak = ErrorStreak("keep", policy)  # the same
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -144,15 +149,14 @@ class Keeper:
         self._wake = asyncio.Event()
         registry = self._open_registry()
         watching = None if self._watch is None else asyncio.create_task(self._watch.run(), name="pqrun watch")
-        errors = 0
         try:
             while not self._stop.is_set():
                 try:
                     await self._tick(registry)
-                    errors, seconds = 0, BEAT_SECONDS
+                    self._resumed()
+                    seconds = BEAT_SECONDS
                 except Exception as error:  # noqa: BLE001  # the border of the loop: no error of a beat ends the keeper
-                    errors += 1
-                    seconds = self._failed(error, errors)
+                    seconds = self._failed(error)
                 await self._pause(seconds)
             await self._leave(registry)
         finally:
@@ -170,7 +174,10 @@ class Keeper:
                 await asyncio.wait_for(self._wake.wait(), seconds)
 
     async def _tick(self, registry: Registry) -> None:
-        if not (self._is_set_up and registry.is_connected):
+        if self._is_set_up and not registry.is_connected:
+            # Told as any other loss; the next tick, which comes at once, connects again.
+            raise DatabaseUnavailableError("the connection that beats and listens is gone")
+        if not self._is_set_up:
             await self._set_up(registry)
         if self._worker is None:
             await self._register(registry)
@@ -179,6 +186,7 @@ class Keeper:
         beats = await registry.beat(worker)
         if not beats.is_registered:
             await self._register(registry)
+        self._note_gone(beats)
         await self._observe(registry, beats)
 
     async def _set_up(self, registry: Registry) -> None:
@@ -190,15 +198,23 @@ class Keeper:
         await registry.connect()
         await registry.listen(lambda message: self._tell(self._on_message, message))
         if self._worker is not None:
-            await registry.hold_lock(self._worker)
+            self._hears = await registry.hold_lock(self._worker)
         self._is_set_up = True
         self._tell(self._on_connected)  # whatever was announced before is not heard
 
     async def _register(self, registry: Registry) -> None:
         worker = await registry.register(self._worker_id, socket.gethostname(), os.getpid())
-        await registry.hold_lock(worker)
+        self._hears = await registry.hold_lock(worker)
         self._worker = worker
         self._tell(self._on_registered, worker)
+
+    def _note_gone(self, beats: Beats) -> None:
+        """Where no notification is heard, the registry itself tells of a death that another worker has found: its jobs may wait for us."""
+        others = frozenset(beat.worker for beat in beats.others)
+        is_gone = not self._hears and not self._others <= others
+        if is_gone or self._was_gone:  # and once more: who found it dead may not have taken its jobs back yet
+            self._tell(self._on_gone)
+        self._others, self._was_gone = others, is_gone
 
     async def _observe(self, registry: Registry, beats: Beats) -> None:
         if self._observer is None:
@@ -217,18 +233,18 @@ class Keeper:
             with contextlib.suppress(PqrunError):
                 await registry.deregister(self._worker)
 
-    def _failed(self, error: Exception, errors: int) -> float:
+    def _resumed(self) -> None:
+        if (resumed := self._streak.ended()) is not None:
+            self._tell(self._events.emit, resumed)
+
+    def _failed(self, error: Exception) -> float:
         if self._observer is not None:
             self._observer.reset()
         self._is_set_up = False  # whatever failed: a new connection is the one cure that is always right
-        judged = judge_error_sleep(self._policy, errors, 0.5)
         # Never beyond a beat: a keeper that waits longer than the database was away could be taken for dead.
-        seconds = min(judged.value, BEAT_SECONDS)
-        text = str(error) if isinstance(error, PqrunError) else type(error).__name__
-        if judged.complaint is not None:
-            text = f"{text} ({judged.complaint})"
-        self._tell(self._events.emit, LoopFailed("keep", one_line(text), errors, seconds))
-        return seconds
+        failed = self._streak.met(error, jitter=0.5, most_seconds=BEAT_SECONDS)
+        self._tell(self._events.emit, failed)
+        return failed.sleep_seconds
 
     def _tell(self, callback: Callable[..., object], *arguments: object) -> None:
         """Call on the worker's loop; a loop that is closed needs no news."""

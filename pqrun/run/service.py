@@ -10,10 +10,9 @@ import contextlib
 import random
 from collections.abc import Awaitable, Callable
 
-from pqrun.errors import PqrunError
-from pqrun.job.policy import LoopErrorPolicy, judge_error_sleep
-from pqrun.job.storable import one_line
-from pqrun.run.events import Events, LoopFailed
+from pqrun.job.policy import LoopErrorPolicy
+from pqrun.run.events import Events
+from pqrun.run.streak import ErrorStreak
 
 __all__ = ["Service"]
 
@@ -27,10 +26,9 @@ class Service:
         self.duty = duty
         self._tick = tick
         self._events = events
-        self._policy = policy
         self._wake = asyncio.Event()  # set by anybody on the loop, cleared before each tick
         self._is_stopping = False  # written by stop, read by the loop
-        self._errors = 0
+        self._streak = ErrorStreak(duty, policy)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -69,7 +67,7 @@ class Service:
             self._wake.clear()
             try:
                 seconds = await self._tick()
-                self._errors = 0
+                self._resumed()
             except Exception as error:  # noqa: BLE001  # the border of the loop: no error of a tick ends a duty
                 seconds = self._failed(error)
                 await self._sleep_unless_stopping(seconds)
@@ -92,11 +90,11 @@ class Service:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), left)
 
+    def _resumed(self) -> None:
+        if (resumed := self._streak.ended()) is not None:
+            self._events.emit(resumed)
+
     def _failed(self, error: Exception) -> float:
-        self._errors += 1
-        judged = judge_error_sleep(self._policy, self._errors, random.random())  # noqa: S311  # jitter, not a secret
-        text = str(error) if isinstance(error, PqrunError) else type(error).__name__
-        if judged.complaint is not None:
-            text = f"{text} ({judged.complaint})"
-        self._events.emit(LoopFailed(self.duty, one_line(text), self._errors, judged.value))
-        return judged.value
+        failed = self._streak.met(error, jitter=random.random())  # noqa: S311  # jitter, not a secret
+        self._events.emit(failed)
+        return failed.sleep_seconds

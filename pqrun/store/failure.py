@@ -3,6 +3,7 @@
 The driver's messages are kept (they name tables and SQLSTATEs), its DETAIL is not: that may quote a row with its payload.
 """
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -16,6 +17,7 @@ __all__ = [
     "is_disconnect",
     "is_spoilt",
     "is_standing",
+    "migrate_hint",
     "terminate",
     "translate",
     "translating",
@@ -72,12 +74,17 @@ def terminate(connection: asyncpg.Connection) -> None:
         connection.terminate()
 
 
-def translate(error: BaseException) -> PqrunError:
-    """Return the error of pqrun that says the same."""
+def migrate_hint(schema: str) -> str:
+    """Name the command that makes or renews this schema."""
+    return "run: pqrun migrate" + ("" if schema == "pqrun" else f" --schema {shlex.quote(schema)}")
+
+
+def translate(error: BaseException, schema: str = "pqrun") -> PqrunError:
+    """Return the error of pqrun that says the same; ``schema`` is where the statement's tables should be."""
     if isinstance(error, PqrunError):
         return error
     if isinstance(error, asyncpg.PostgresError):
-        return _translate_state(error)
+        return _translate_state(error, schema)
     if isinstance(error, TimeoutError):
         return DatabaseUnavailableError("the database did not answer in time")
     if is_disconnect(error):
@@ -85,26 +92,28 @@ def translate(error: BaseException) -> PqrunError:
     return StoreError(f"the database driver failed ({type(error).__name__})")
 
 
-def _translate_state(error: asyncpg.PostgresError) -> PqrunError:
+def _translate_state(error: asyncpg.PostgresError, schema: str) -> StoreError:
     state = error.sqlstate or "?????"
     said = f"{error.message or type(error).__name__} (SQLSTATE {state})"
+    translated = StoreError(f"the database refused: {said}")
     if is_conflict(error):
-        return ConflictError(f"conflict with a concurrent transaction, repeat yours: {said}")
-    if state in _MISSING:
-        return SchemaError(f"the pqrun schema is missing or older than this code: {said}; run: pqrun migrate")
-    if state in _UNAVAILABLE_STATES or state.startswith(("08", "53", "58", "XX")):
-        return DatabaseUnavailableError(f"the database cannot do this now: {said}")
-    return StoreError(f"the database refused: {said}")
+        translated = ConflictError(f"conflict with a concurrent transaction, repeat yours: {said}")
+    elif state in _MISSING:
+        translated = SchemaError(f"the pqrun schema is missing or older than this code: {said}; {migrate_hint(schema)}")
+    elif state in _UNAVAILABLE_STATES or state.startswith(("08", "53", "58", "XX")):
+        translated = DatabaseUnavailableError(f"the database cannot do this now: {said}")
+    translated.sqlstate = error.sqlstate
+    return translated
 
 
 @contextmanager
-def translating() -> Iterator[None]:
-    """Turn what the driver raises inside into pqrun's own errors, without the driver's in the chain."""
+def translating(schema: str = "pqrun") -> Iterator[None]:
+    """Turn what the driver raises inside into pqrun's own errors, without the driver's in the chain; ``schema`` as for ``translate``."""
     failure: PqrunError | None = None
     try:
         yield
     except DRIVER_ERRORS as error:
-        failure = translate(error)
+        failure = translate(error, schema)
     # Raised outside of the except block: the driver's error (whose DETAIL may quote a row) is not even its __context__.
     if failure is not None:
         raise failure

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
+from pqrun.errors import DatabaseUnavailableError, PqrunError
 from pqrun.store import registry
 from pqrun.store.failure import DRIVER_ERRORS, is_standing, translating
 from pqrun.store.link import Opener, Session, own_transaction
@@ -38,7 +39,9 @@ class KeptRegistry:
         queues: Sequence[str] | None = None,
         job_types: Sequence[str] = (),
         on_pooled: Callable[[], None] | None = None,
+        is_direct: bool = False,
     ) -> None:
+        self._is_direct = is_direct  # an opener of the user's choice, apart from the store's: errors name it
         self._on_pooled = on_pooled  # called once, when a pooler is found; from the loop that uses this connection
         self._is_pooled = False
         self._queues = queues
@@ -56,9 +59,19 @@ class KeptRegistry:
     async def connect(self) -> None:
         """Open a connection; what was there before is dropped."""
         await self.close()
-        with translating():
-            self._is_pooled = await self._opener.is_pooled()
-            self._connection = await self._opener.open()
+        failure: DatabaseUnavailableError | None = None
+        try:
+            with translating():
+                self._is_pooled = await self._opener.is_pooled()
+                self._connection = await self._opener.open()
+        except Exception as error:
+            if not self._is_direct:
+                raise
+            # What a function of the user's raises may say anything: its type is enough.
+            said = str(error) if isinstance(error, PqrunError) else f"raised {type(error).__name__}"
+            failure = DatabaseUnavailableError(f"direct_dsn=: {said}")
+        if failure is not None:
+            raise failure
         if self._is_pooled and self._on_pooled is not None:
             on_pooled, self._on_pooled = self._on_pooled, None
             on_pooled()
@@ -132,7 +145,7 @@ class KeptRegistry:
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Session]:
         """One statement; behind a pooler in a transaction of its own."""
-        with translating():
+        with translating(self._statements.schema):
             session = Session(self._opened, self._statements)
             if not self._is_pooled:
                 yield session

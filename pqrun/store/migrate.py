@@ -1,14 +1,13 @@
 """Migrations: numbered SQL files, forward only, each in one transaction, under one lock, recorded with its checksum.
 
 The lock is an advisory one of the transaction (it works behind any pooler and cannot be left behind), taken before CREATE SCHEMA IF NOT
-EXISTS, which races by itself. Locks on tables are asked for with a limit and again after a pause, so that a long reader never makes
-everybody queue behind the migration.
+EXISTS, which races by itself. All locks, that one too, are asked for with a limit and again after a pause, so that a long reader never
+makes everybody queue behind the migration, and nobody waits for ever for another process that migrates.
 """
 
 import asyncio
 import hashlib
 import re
-import shlex
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from typing import NamedTuple
 import asyncpg
 
 from pqrun.errors import SchemaError
-from pqrun.store.failure import translate
+from pqrun.store.failure import migrate_hint, translate
 from pqrun.store.statements import quote_identifier, render
 
 __all__ = ["Migration", "check_schema", "migrate", "migration_sql", "migrations"]
@@ -97,8 +96,8 @@ async def migrate(connection: asyncpg.Connection, schema: str) -> list[Migration
 async def _migrate_once(connection: asyncpg.Connection, schema: str) -> list[Migration]:
     applied: list[Migration] = []
     async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1), 1)", f"pqrun:migrate:{schema}")
         await connection.execute("SET LOCAL lock_timeout = '1s'")
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1), 1)", f"pqrun:migrate:{schema}")
         if not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema):
             await connection.execute(f"CREATE SCHEMA {quote_identifier(schema)}")
         if not await _has_journal(connection, schema):
@@ -134,7 +133,7 @@ async def _recorded(connection: asyncpg.Connection, schema: str) -> dict[int, st
 
 async def check_schema(connection: asyncpg.Connection, schema: str) -> None:
     """Raise SchemaError, naming the command, when the schema is missing or older than this code; a newer one is served."""
-    hint = "run: pqrun migrate" + ("" if schema == "pqrun" else f" --schema {shlex.quote(schema)}")
+    hint = migrate_hint(schema)
     try:
         if not await _has_journal(connection, schema):
             raise SchemaError(f"the schema {schema!r} does not exist in this database; {hint}")

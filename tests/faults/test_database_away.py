@@ -15,12 +15,11 @@ import pytest
 from pqrun.errors import JobCancelled, PqrunError
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.policy import IdlePollPolicy
-from pqrun.job.record import Job
 from pqrun.job.state import Status
 from pqrun.run import events
 from pqrun.run.context import JobContext
 from pqrun.store import PgJobStore
-from tests.faults.counted import Counted
+from tests.faults.counted import Counted, assert_done_once, enqueued
 from tests.faults.serving import serving
 from tests.run.working import Crew, stored, wait_finished, working
 from tests.support.database import Databases, connected
@@ -33,20 +32,6 @@ TRIES_PER_SECOND = 20
 """More attempts to connect would be a hot loop."""
 
 POLLING = IdlePollPolicy(0.1, 0.5)
-
-
-async def enqueued(store: PgJobStore, job_type: str = "t") -> int:
-    """Enqueue, again where the pool still hands out what was cut."""
-    async with asyncio.timeout(30):
-        while True:
-            with contextlib.suppress(PqrunError):
-                return await store.enqueue(job_type, {})
-            await asyncio.sleep(0.02)
-
-
-def assert_done_once(jobs: list[Job], counted: Counted) -> None:
-    assert {(job.status, job.attempts) for job in jobs} == {(Status.DONE, 1)}
-    assert {counted.starts[job.id] for job in jobs} == {1}
 
 
 # Restarts.

@@ -5,10 +5,12 @@ import signal
 from typing import Any
 
 import asyncpg
+import pytest
 
 from pqrun.job.state import Status
 from pqrun.run import events
 from pqrun.run.context import JobContext
+from pqrun.run.observe import SLOW_MOST_SECONDS
 from pqrun.store import PgJobStore
 from tests.faults.town import Ledger, at_work, enqueue, finished, row
 from tests.run.working import working
@@ -55,6 +57,36 @@ async def test_a_stopped_worker_that_goes_on_writes_nothing_about_jobs_that_ende
     ]
     assert (new.status, new.locked_by, new.attempts) == (Status.DONE, "zombie", 1)
     assert ledger.starts() == 4 + 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "seconds"), [(2.0, 6), pytest.param(None, 45, marks=pytest.mark.slow)], ids=["eager", "by default"]
+)
+async def test_a_worker_whose_handler_holds_the_gil_is_taken_for_dead_by_the_slow_limit_and_its_end_is_refused(
+    store: PgJobStore, dsn: str, ledger: Ledger, limit: float | None, seconds: int
+) -> None:
+    """Not even the keeper's thread runs, so nothing beats; the connection stands, so the session lock proves nothing."""
+    env = {} if limit is None else {"WORKER_STALE_TIMEOUT": f"{limit:g}"}
+    async with (
+        at_work(dsn, ledger, "--worker-id", "holder") as holder,
+        at_work(dsn, ledger, "--worker-id", "heir", env=env) as heir,
+    ):
+        heir.send(signal.SIGSTOP)  # so that the holder gets the job
+        job_id = await enqueue(store, "a", "first-gil", seconds)
+        first = await ledger.wait_for("start", "a")
+        heir.send(signal.SIGCONT)
+        second = await ledger.wait_for("start", "a", count=2)
+        job = await finished(store, job_id)
+        assert "worker holder is dead" in heir.output
+        await holder.wait_line(f"claim lost work id={job_id} attempt=1/5")
+        assert [line.pid for line in ledger.lines("end", "a")] == [heir.process.pid, holder.process.pid]
+        assert await row(store, job_id) == job
+        heir.send(signal.SIGTERM)
+        await heir.end()
+        new = await finished(store, await enqueue(store, "afterwards"))
+    assert second.at - first.at > (limit or SLOW_MOST_SECONDS) - 1  # its last beat may have been a second before
+    assert (job.status, job.attempts, job.locked_by, job.lost) == (Status.DONE, 2, "heir", 1)
+    assert (new.status, new.attempts, new.locked_by) == (Status.DONE, 1, "holder")
 
 
 async def _everything(connection: asyncpg.Connection) -> list[str]:

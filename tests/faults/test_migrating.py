@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -10,7 +11,7 @@ import asyncpg
 import pytest
 
 from pqrun.errors import ConflictError
-from pqrun.job.policy import IdlePollPolicy
+from pqrun.job.record import NewJob
 from pqrun.job.state import Status
 from pqrun.run import events
 from pqrun.run.context import JobContext
@@ -21,6 +22,12 @@ from tests.support.database import Databases, connected
 from tests.support.waiting import wait_until
 
 Context = JobContext[Any]
+
+JOBS = 5_000
+"""Deferred while the worker works, and more where it is quick."""
+
+FULL_LOAD = 1_000
+"""Jobs per second, about: the handlers are as long as lets so many through on a machine that is not quick."""
 
 READ_SECONDS = 3
 """How long somebody reads the table while it is to be altered."""
@@ -49,19 +56,54 @@ async def altered(connection: asyncpg.Connection, step: str) -> int:
     raise AssertionError(step)
 
 
-async def test_a_worker_at_load_goes_on_during_and_after_an_additive_migration(
-    dsn: str, store: PgJobStore, connection: asyncpg.Connection
-) -> None:
-    counted, ids = Counted(), list[int]()
-    migrated = asyncio.Event()
-    reading = asyncio.Event()
+AHEAD = 1_000
+"""Jobs that wait when the migration begins, and about so many all the time: the worker never has nothing to do."""
 
-    async def produce() -> None:
-        number = 0
-        while not migrated.is_set():
-            number += 1
-            ids.append(await store.enqueue("t", {}, dedupe_key=f"k{number}"))
-        ids.extend([await store.enqueue("t", {}, dedupe_key=f"z{number}") for number in range(50)])
+BATCH = 100
+
+
+async def waiting(connection: asyncpg.Connection) -> int:
+    """How many jobs wait at this moment."""
+    return int(await connection.fetchval("SELECT count(*) FROM pqrun.jobs_active WHERE status = 'READY'"))
+
+
+class Load:
+    """Defers so steadily that AHEAD jobs wait, until it is told to end; they have keys, so that the index which is made anew is in use."""
+
+    def __init__(self, store: PgJobStore, connection: asyncpg.Connection) -> None:
+        self._store = store
+        self._connection = connection
+        self._is_over = asyncio.Event()
+        self.ids: list[int] = []
+
+    async def run(self) -> None:
+        """Defer."""
+        while not self._is_over.is_set():
+            while await waiting(self._connection) < AHEAD:
+                await self._defer()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_over.wait(), 0.02)
+
+    async def _defer(self) -> None:
+        keys = range(len(self.ids), len(self.ids) + BATCH)
+        jobs = [NewJob(job_type="t", payload="{}", dedupe_key=f"k{key}") for key in keys]
+        self.ids += [enqueued.id for enqueued in await self._store.enqueue_jobs(jobs)]
+
+    def end(self) -> None:
+        """That was all."""
+        self._is_over.set()
+
+
+async def test_a_worker_at_full_load_goes_on_during_and_after_an_additive_migration(
+    dsn: str,
+    store: PgJobStore,
+    connection: asyncpg.Connection,
+    record_testsuite_property: Callable[[str, object], None],
+) -> None:
+    counted = Counted()
+    slots = 20
+    backlogs: list[int] = []
+    reading = asyncio.Event()
 
     async def read() -> None:
         async with connected(dsn) as reader, reader.transaction():
@@ -71,21 +113,51 @@ async def test_a_worker_at_load_goes_on_during_and_after_an_additive_migration(
 
     async def alter() -> int:
         await reading.wait()
-        try:
-            return sum([await altered(connection, step) for step in STEPS])
-        finally:
-            migrated.set()
+        tries = 0
+        async with connected(dsn) as operator:
+            for step in STEPS:
+                backlogs.append(await waiting(operator))
+                tries += await altered(operator, step)
+                backlogs.append(await waiting(operator))
+        return tries
 
-    handlers = {"t": counted.quick, "hang": counted.hang}
-    async with working(PgJobStore(dsn), handlers, concurrency=5, idle_policy=IdlePollPolicy(0.1, 0.5)) as crew:
+    async def is_ahead() -> bool:
+        return await waiting(connection) >= AHEAD
+
+    async def is_settled() -> bool:
+        return not await connection.fetchval("SELECT count(*) FROM pqrun.jobs_active")
+
+    async def brief(ctx: Context) -> dict[str, object]:
+        await asyncio.sleep(slots / FULL_LOAD / 2)
+        return await counted.quick(ctx)
+
+    handlers = {"t": brief, "hang": counted.hang}
+    async with (
+        working(PgJobStore(dsn), handlers, concurrency=slots) as crew,
+        connected(dsn) as looking,
+        PgJobStore(dsn) as producer,
+    ):
         long = await store.enqueue("hang", {})
         await counted.wait_started(long)
-        tries, _, _ = await asyncio.gather(alter(), produce(), read())
+        load = Load(producer, looking)
+        loading = asyncio.create_task(load.run())
+        await wait_until(is_ahead)
+        began, before = time.monotonic(), len(counted.starts)
+        tries, _ = await asyncio.gather(alter(), read())
+        during = len(counted.starts) - before
+        rate = during / (time.monotonic() - began)
+        await wait_until(lambda: len(load.ids) >= JOBS)
+        load.end()
+        await loading
         counted.go.set()
-        ended = [await wait_finished(store, job_id) for job_id in (long, *ids)]
+        await wait_until(is_settled, seconds=120)
+        ended = await connection.fetch("SELECT status, attempts, count(*) FROM pqrun.jobs GROUP BY 1, 2")
+    record_testsuite_property("jobs_per_second_during_migration", round(rate))
     assert tries > len(STEPS)  # the reader was in the way, and nobody waited behind the migration for long
-    assert len(ids) > 100
-    assert {(job.status, job.attempts) for job in ended} == {(Status.DONE, 1)}
+    assert min(backlogs) > 0, backlogs
+    assert during > AHEAD  # at work, not merely loaded
+    assert [tuple(row) for row in ended] == [(Status.DONE, 1, len(load.ids) + 1)]
+    assert len(load.ids) >= JOBS
     assert set(counted.starts.values()) == {1}
     assert not crew.heard.of(events.ClaimLost)
     assert [event.error for event in crew.heard.of(events.LoopFailed)] == []

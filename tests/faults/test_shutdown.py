@@ -188,8 +188,9 @@ async def test_a_worker_that_cannot_register_tries_again_calmly_and_ends_when_to
     name = urlsplit(dsn).path[1:]
     await connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
     try:
-        async with at_work(dsn, ledger, *SHORT, is_waited_for=False) as worker:
+        async with at_work(dsn, ledger, *SHORT, "--log-level", "DEBUG", is_waited_for=False) as worker:
             await worker.wait_line(r"keep met an error \(4 in a row\)")
+            assert worker.output.count("WARNING pqrun: keep met an error") == 1
             assert await terminated(worker, seconds=0) == 0
             assert len(worker.lines) < 50
     finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -235,6 +236,42 @@ class TestResources:
         with pytest.raises(ConnectionError, match="no cache server"):
             async with jobs.worker(environ={}).lifespan():
                 pytest.fail("it must not start")
+
+    async def test_resources_that_do_not_end_are_cut_off_within_the_shutdowns_time_and_named(
+        self, dsn: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        said: list[str] = []
+
+        @asynccontextmanager
+        async def open_resources() -> AsyncIterator[None]:
+            yield
+            try:
+                await asyncio.Event().wait()
+            finally:
+                said.append("cut off")
+
+        jobs = App(dsn=dsn, resources=open_resources)
+        async with at_work(jobs, shutdown_grace=0.1, shutdown_timeout=0.5) as told:
+            await told.wait_for(WorkerStarted)
+        assert said == ["cut off"]
+        assert (await told.wait_for(WorkerStopped)).clean
+        (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert re.fullmatch(r"resources= did not end within 0\.\d s, what was left of shutdown_timeout: cut off", line)
+        assert not jobs.store.is_open
+
+    async def test_what_resources_raise_at_the_end_is_raised_though_it_be_a_timeout(self, dsn: str) -> None:
+        @asynccontextmanager
+        async def open_resources() -> AsyncIterator[None]:
+            yield
+            raise TimeoutError("of its own")
+
+        worker = App(dsn=dsn, resources=open_resources).worker(environ={})
+        told = Recorder(worker.events)
+        run = asyncio.create_task(worker.run())
+        await told.wait_for(WorkerStarted)
+        worker.stop()
+        with pytest.raises(TimeoutError, match="of its own"):
+            await asyncio.wait_for(run, 30)
 
 
 class TestPlainFunctions:

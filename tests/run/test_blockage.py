@@ -12,7 +12,7 @@ from pqrun.run.blockage import InHand, LoopWatch
 from pqrun.run.context import JobContext
 from pqrun.run.events import Events, LoopBlocked
 from tests.run.making import SECRET, Bench, make_job
-from tests.support.waiting import Recorder
+from tests.support.waiting import Recorder, wait_until
 
 HOSTILE = make_job(7, job_type="a\nforged")
 
@@ -25,6 +25,11 @@ class Watched:
         self.heard = Recorder(self.events)
         self.watch = LoopWatch(lambda loop: InHand(current, running), self.events)
         self.clock = 100.0
+
+    @property
+    def was_answered(self) -> bool:
+        """Whether the loop has answered a ping."""
+        return self.watch._ping is not None and self.watch._ping.is_answered
 
     def look_while_this_blocks(self, *seconds: float) -> None:
         """Look after each of these pauses, from another thread, with this loop standing still."""
@@ -149,29 +154,29 @@ async def test_it_runs_on_another_thread_and_reports_a_real_blockage(
     monkeypatch.setattr("pqrun.run.blockage.BLOCKED_SECONDS", 0.05)
     monkeypatch.setattr("pqrun.run.blockage.LOOK_SECONDS", 0.01)
     watched = Watched(HOSTILE)
-    reported, ended = threading.Event(), threading.Event()
+    reported = threading.Event()
 
     class Heard(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             reported.set()
 
+    watching: list[asyncio.Task[None]] = []
+
     async def run() -> None:
-        task = asyncio.create_task(watched.watch.run())
-        while not ended.is_set():  # noqa: ASYNC110  # set by another thread
-            await asyncio.sleep(0.005)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        watching.append(asyncio.create_task(watched.watch.run()))
+        await asyncio.gather(*watching, return_exceptions=True)
 
     handler = Heard()
     logging.getLogger("pqrun").addHandler(handler)
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()
     try:
-        await asyncio.sleep(0.02)
+        await wait_until(lambda: watched.was_answered)
         assert reported.wait(30)  # blocks this very loop
         told = await watched.heard.wait_for(LoopBlocked)
     finally:
-        ended.set()
+        for task in watching:
+            task.get_loop().call_soon_threadsafe(task.cancel)
         logging.getLogger("pqrun").removeHandler(handler)
         thread.join(30)
     assert "reported.wait(30)" in told.stack

@@ -11,7 +11,9 @@ from pqrun.job.state import Status
 from pqrun.run import events
 from pqrun.run.context import JobContext
 from pqrun.store import PgJobStore
-from tests.run.working import AtOnce, stored, wait_finished, working
+from tests.run.working import AtOnce, Crew, stored, wait_finished, working
+from tests.store.listening import hearing
+from tests.support.waiting import wait_until
 
 Context = JobContext[Any]
 
@@ -97,6 +99,41 @@ async def test_without_a_connection_it_is_committed_at_once_and_a_later_error_ch
     async with working(store, {"t": handler}) as crew:
         await crew.heard.wait_for(events.Done)
     assert (await wait_finished(store, job_id)).result == {"ok": 1}
+
+
+@pytest.mark.parametrize("is_within", [False, True], ids=["at once", "in a transaction"])
+async def test_a_completion_is_announced_where_somebody_waits_and_only_there(
+    store: PgJobStore, dsn: str, is_within: bool
+) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def handler(ctx: Context) -> None:
+        if ctx.job.payload.get("waits"):
+            begun.set()
+            await go.wait()
+        if not is_within:
+            await ctx.complete()
+            return
+        async with ctx.store.transaction() as connection:
+            await ctx.complete(connection=connection)
+
+    async with hearing(dsn, "pqrun:done") as ends, hearing(dsn) as heard, working(store, {"t": handler}) as crew:
+        await store.enqueue("t", {})
+        await crew.heard.wait_for(events.Done)
+        assert await ends.until_now() == []
+        awaited = await store.enqueue("t", {"waits": True})
+        await asyncio.wait_for(begun.wait(), 30)
+        waiting = asyncio.create_task(store.wait_end(awaited, 30))
+        await wait_until(lambda: f"await:{awaited}" in heard.messages)
+        await wait_until(lambda: _knows(crew, awaited))  # the worker hears it on a connection of its own
+        go.set()
+        assert (await waiting).status is Status.DONE
+        assert await ends.until_now() == [f"{awaited}"]
+
+
+def _knows(crew: Crew, job_id: int) -> bool:
+    working = crew.worker._crew
+    return working is not None and working._settler.is_awaited(job_id)
 
 
 async def test_a_second_complete_is_refused_and_the_first_one_stands(store: PgJobStore) -> None:

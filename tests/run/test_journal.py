@@ -32,7 +32,8 @@ MADE: dict[type, Event] = {
         events.WorkerDied(HOSTILE),
         events.Pruned(5),
         events.LoopBlocked(6.1, "File x\nline 2", JOB, (JOB,)),
-        events.LoopFailed("fetch", "gone", 3, 0.1),
+        events.LoopFailed("fetch", "gone", 1, 0.1),
+        events.LoopResumed("fetch", 3, 1.5),
         events.WorkerStarted(HOSTILE, 3, (HOSTILE, "t")),
         events.WorkerStopping(HOSTILE, "cancel", 2),
         events.WorkerStopped(HOSTILE, clean=False),
@@ -72,9 +73,39 @@ def test_trouble_is_a_warning_and_a_job_that_failed_for_good_an_error(caplog: py
     levels = {kind: line_of(event, caplog).levelno for kind, event in MADE.items()}
     assert levels.pop(events.Failed) == logging.ERROR
     quiet = {events.Picked, events.Done, events.JobCancelled, events.Released, events.StopRequested, events.Pruned}
-    quiet |= {events.WorkerStarted, events.WorkerStopping, events.WorkerStopped}
+    quiet |= {events.LoopResumed, events.WorkerStarted, events.WorkerStopping, events.WorkerStopped}
     assert {kind for kind, level in levels.items() if level == logging.INFO} == quiet
     assert {level for kind, level in levels.items() if kind not in quiet} == {logging.WARNING}
+
+
+def test_errors_in_a_row_are_one_warning_and_a_line_for_each_that_says_something_new(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    journal = Journal()
+    errors = ["gone", "refused", *["refused", "gone"] * 5, "starting up", *(f"odd {n}" for n in range(20))]
+    with caplog.at_level(logging.DEBUG, logger="pqrun"):
+        for duty in ("keep", "fetch"):
+            for number, error in enumerate(errors, 1):
+                journal(events.LoopFailed(duty, error, number, 0.1))
+    for duty in ("keep", "fetch"):
+        told = [
+            (r.levelname, r.getMessage().rpartition(": ")[2]) for r in caplog.records if r.getMessage().startswith(duty)
+        ]
+        assert len(told) == len(errors)
+        assert [row for row in told if row[0] != "DEBUG"] == [
+            ("WARNING", "gone"),
+            *(("INFO", error) for error in ("refused", "starting up", "odd 0", "odd 1")),
+        ]
+
+
+def test_the_next_errors_of_a_duty_warn_anew(caplog: pytest.LogCaptureFixture) -> None:
+    journal = Journal()
+    with caplog.at_level(logging.INFO, logger="pqrun"):
+        for _ in range(2):
+            journal(events.LoopFailed("keep", "gone", 1, 0.0))
+            journal(events.LoopFailed("keep", "gone", 2, 0.1))
+            journal(events.LoopResumed("keep", 2, 0.3))
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"] * 2
 
 
 def test_where_the_level_is_off_no_line_is_made(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from pqrun.errors import DatabaseUnavailableError
 from pqrun.job.policy import LoopErrorPolicy
-from pqrun.run.events import Events, LoopFailed, WorkerDied
+from pqrun.run.events import Events, LoopFailed, LoopResumed, WorkerDied
 from pqrun.run.keep import Keeper
 from pqrun.run.observe import Observer
 from pqrun.store.registry import Beat, Beats
@@ -30,6 +30,7 @@ class Registry:
         self.failures: dict[str, list[Exception]] = {}
         self.is_connected = False
         self.is_registered = True
+        self.is_pooled = False
         self.others: list[Beat] = []
         self.free: frozenset[int] = frozenset()
         self.next_id = 1
@@ -38,6 +39,7 @@ class Registry:
         self.beats = 0
         self.three_beats = threading.Event()
         self.hang: asyncio.Event | None = None
+        self.is_hanging = False
 
     def note(self, *call: str) -> None:
         self.threads.add(threading.current_thread().name)
@@ -53,7 +55,7 @@ class Registry:
 
     async def hold_lock(self, worker: int) -> bool:
         self.note("hold_lock", str(worker))
-        return True
+        return not self.is_pooled
 
     async def listen(self, on_message: Callable[[str], None]) -> None:
         self.note("listen")
@@ -61,6 +63,7 @@ class Registry:
 
     async def beat(self, worker: int) -> Beats:
         if self.hang is not None:
+            self.is_hanging = True
             await self.hang.wait()
         self.beats += 1
         if self.beats >= 3:
@@ -121,6 +124,7 @@ class Told:
     connected: int = 0
     messages: list[str] = field(default_factory=list)
     dead: int = 0
+    gone: int = 0
     threads: set[str] = field(default_factory=set)
 
     def on_registered(self, worker: int) -> None:
@@ -137,6 +141,9 @@ class Told:
     def on_dead(self) -> None:
         self.dead += 1
 
+    def on_gone(self) -> None:
+        self.gone += 1
+
 
 def make_keeper(
     registry: Registry, told: Told, *, in_thread: bool, observer: Observer | None, events: Events
@@ -152,6 +159,7 @@ def make_keeper(
         on_connected=told.on_connected,
         on_message=told.on_message,
         on_dead=told.on_dead,
+        on_gone=told.on_gone,
     )
 
 
@@ -206,15 +214,21 @@ async def test_a_worker_that_was_taken_for_dead_registers_anew() -> None:
 
 
 async def test_after_a_lost_connection_it_listens_and_locks_again_under_its_old_number() -> None:
-    registry = Registry()
-    async with keeping(registry) as told:
+    registry, events = Registry(), Events()
+    heard = Recorder(events)
+    async with keeping(registry, events=events) as told:
         await wait_until(lambda: registry.beats)
         registry.calls.clear()
         registry.is_connected = False
         await wait_until(lambda: registry.asked("hold_lock"))
         assert [call[0] for call in registry.calls] == ["connect", "listen", "hold_lock"]
         await wait_until(lambda: told.connected == 2)
+        await heard.wait_for(LoopResumed)
     assert told.registered == [1]
+    (lost,) = heard.of(LoopFailed)
+    assert (lost.error, lost.consecutive, lost.sleep_seconds) == ("the connection that beats and listens is gone", 1, 0)
+    (resumed,) = heard.of(LoopResumed)
+    assert (resumed.duty, resumed.errors) == ("keep", 1)
 
 
 @pytest.mark.parametrize("step", ["listen", "hold_lock"])
@@ -226,7 +240,7 @@ async def test_a_connection_that_was_set_up_by_half_is_set_up_again(step: str) -
         registry.failures[step] = [DatabaseUnavailableError("timeout")]
         registry.calls.clear()
         registry.is_connected = False
-        failed = await heard.wait_for(LoopFailed)
+        failed = await heard.wait_for(LoopFailed, count=2)  # the first tells the loss itself
         beats = registry.beats
         await wait_until(lambda: registry.beats > beats + 2)
         calls = [call[0] for call in registry.calls]
@@ -301,21 +315,11 @@ async def test_a_database_that_hangs_does_not_hold_up_the_stop(in_thread: bool) 
     own = keeper._own
     assert own is not None
     registry.hang = asyncio.Event()
-    beats = registry.beats
-    await asyncio.wait_for(_no_more_beats(registry, beats), 30)
+    await wait_until(lambda: registry.is_hanging)
     assert not await keeper.stop(0.02)
     own.call_soon_threadsafe(registry.hang.set)
     await wait_until(lambda: registry.asked("close"))
     await asyncio.wait_for(keeper._ended.wait(), 30)
-
-
-async def _no_more_beats(registry: Registry, beats: int) -> None:
-    """Until the present beat is the one that hangs."""
-    while True:
-        await asyncio.sleep(0.02)
-        if registry.beats == beats:
-            return
-        beats = registry.beats
 
 
 async def test_a_leave_that_fails_still_ends() -> None:
@@ -334,3 +338,17 @@ async def test_a_stop_right_after_the_start_ends_it() -> None:
 async def test_a_stop_without_a_start_is_over_at_once() -> None:
     keeper = make_keeper(Registry(), Told(), in_thread=True, observer=None, events=Events())
     assert await keeper.stop(0)
+
+
+@pytest.mark.parametrize("is_pooled", [True, False])
+async def test_where_it_hears_nothing_it_tells_that_a_worker_is_gone_and_once_more(is_pooled: bool) -> None:
+    registry = Registry()
+    registry.is_pooled = is_pooled
+    registry.others = [Beat(7, 1, "other", has_lock=False), Beat(8, 1, "stays", has_lock=False)]
+    async with keeping(registry) as told:
+        await wait_until(lambda: registry.beats >= 2)
+        assert told.gone == 0
+        registry.others = registry.others[1:]
+        beats = registry.beats
+        await wait_until(lambda: registry.beats >= beats + 4)
+    assert told.gone == (2 if is_pooled else 0)

@@ -7,7 +7,7 @@ import pytest
 
 from pqrun.errors import StoreError
 from pqrun.job.policy import LoopErrorPolicy
-from pqrun.run.events import Events, LoopFailed
+from pqrun.run.events import Events, LoopFailed, LoopResumed
 from pqrun.run.service import Service
 from tests.support.waiting import Recorder, wait_until
 
@@ -159,10 +159,14 @@ async def test_errors_in_a_row_are_told_and_paced_and_then_forgotten() -> None:
     assert 0.05 <= second.sleep_seconds < third.sleep_seconds
     # Only pqrun's own messages are known to hold no secrets; and a record is one line.
     assert [first.error, second.error, third.error] == ["no\\nway", "ValueError", "OSError"]
+    resumed = await heard.wait_for(LoopResumed)
+    assert (resumed.duty, resumed.errors) == ("fetch", 3)
+    assert resumed.seconds >= second.sleep_seconds + third.sleep_seconds
     duty.failures = [StoreError("again")]
     service.wake()
     fourth = await heard.wait_for(LoopFailed, count=4)
     assert fourth.consecutive == 1
+    assert (await heard.wait_for(LoopResumed, count=2)).errors == 1
     assert await service.stop(5)
 
 

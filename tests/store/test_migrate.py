@@ -10,8 +10,11 @@ import asyncpg
 import pytest
 
 from pqrun.errors import NotOpenError, SchemaError, StoreError
+from pqrun.job.record import NewJob
 from pqrun.store import PgJobStore
 from pqrun.store import migrate as migrating
+from pqrun.store.keeping import KeptRegistry
+from pqrun.store.maintaining import reap_lost
 from pqrun.store.migrate import Migration, check_schema, migrate, migration_sql, migrations
 from tests.store.listening import hearing
 from tests.support.database import Databases, connected
@@ -230,6 +233,46 @@ async def test_a_schema_that_stays_locked_is_told(dsn: str, store: PgJobStore, m
     async with reading(dsn):
         with pytest.raises(SchemaError, match="stayed locked by other transactions; try again"):
             await store.migrate()
+
+
+async def test_another_process_that_never_ends_its_migration_is_not_waited_for_for_ever_on_a_handed_in_pool(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrating, "LOCK_TRIES", 1)
+    async with connected(dsn) as other, other.transaction(), asyncpg.create_pool(dsn, min_size=0, max_size=4) as pool:
+        await other.execute("SELECT pg_advisory_xact_lock(hashtext($1), 1)", "pqrun:migrate:pqrun")
+        with pytest.raises(SchemaError, match="stayed locked by other transactions; try again"):
+            await asyncio.wait_for(PgJobStore(pool=pool).migrate(), 30)
+
+
+async def test_every_statement_on_a_schema_that_is_not_there_names_the_command_with_its_schema(dsn: str) -> None:
+    hint = r"run: pqrun migrate --schema 'my jobs'$"
+    job = NewJob(job_type="t", payload="{}")
+    async with (
+        asyncpg.create_pool(dsn, min_size=0, max_size=4) as pool,
+        PgJobStore(dsn, schema="my jobs") as store,
+        PgJobStore(pool=pool, schema="my jobs") as pooled,
+    ):
+        links = [store.open_link("claim", kept=True), pooled.open_link("claim", kept=False)]
+        keeper = KeptRegistry(store.open_pooled(), store.statements)
+        await keeper.connect()
+        for attempt in (
+            lambda: store.get(1),
+            lambda: store.enqueue_jobs([job]),
+            lambda: store.enqueue_jobs([job, job]),
+            lambda: links[0].run("find_lost", 1),
+            lambda: links[1].run("find_lost", 1),
+            lambda: reap_lost(links[0]),
+            lambda: keeper.register("w", "host", 1),
+        ):
+            with pytest.raises(SchemaError, match=hint):
+                await attempt()
+        async with store.transaction() as connection:
+            with pytest.raises(SchemaError, match=hint):
+                await store.enqueue_jobs([job], connection=connection)
+        await keeper.close()
+        for link in links:
+            await link.close()
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

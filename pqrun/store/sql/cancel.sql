@@ -3,6 +3,9 @@
 -- LOCKED (another transaction has the row: look again in a new statement), NOT_FOUND.
 -- A claim may commit between this statement's snapshot and its lock: target then has the locked row as it is now, while the UPDATE first
 -- checks constraints on the row of the snapshot, which was not RUNNING yet. Hence the CASE: PostgreSQL evaluates it again on the new row.
+--
+-- A job that had not started is announced whoever waits or nobody: only workers remember who does, and no worker has this one. To find out
+-- (locks or sessions of listeners) would cost more than one message of a statement that people call by hand.
 WITH target AS MATERIALIZED (
     SELECT a.id, a.locked_at IS NOT NULL AS is_running FROM /*$schema*/pqrun.jobs_active a WHERE a.id = $1::bigint FOR UPDATE SKIP LOCKED
 ), gone AS (
