@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
+
+import msgspec
 
 from pqrun.errors import JobCancelled, JobFailed, JobNotFound, OptionError, ResultDecodeError, ResultError
 from pqrun.job.outcome import CancelOutcome
@@ -19,8 +20,7 @@ __all__ = ["Call", "JobHandle"]
 R_co = TypeVar("R_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Call(Generic[R_co]):
+class Call(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
     """A validated job that was not written yet: what ``task.call(...)`` gives and ``jobs.defer_many`` takes."""
 
     job: NewJob

@@ -45,6 +45,7 @@ class Task(Generic[P, M, R, S]):
         self._declared = declared
         self._opened_store = opened_store
         self._placement = placement or declared.placement
+        self._decode = cast("Callable[[str | None], R]", declared.result.load)
 
     @property
     def name(self) -> str:
@@ -110,10 +111,6 @@ class Task(Generic[P, M, R, S]):
         """Return the handle of a job of this task from its id; the database is asked when the handle is used."""
         return JobHandle(check_job_id(job_id), created=False, decode=self._decode, opened_store=self._opened_store)
 
-    @property
-    def _decode(self) -> Callable[[str | None], R]:
-        return cast(Callable[[str | None], R], self._declared.result.load)
-
     def _call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call[R]:
         payload = self._declared.build(args, kwargs)
         return Call(self._declared.new_job(payload, self._placement), self._decode, self._placement.connection)
@@ -147,6 +144,9 @@ def handler_of(declared: Declared) -> Handler:
     def run(ctx: JobContext[Any], payload: object) -> object:
         args, kwargs = signature.arguments(payload)
         return function(ctx, *args, **kwargs)
+
+    if signature.takes_model_alone:  # the function has the very shape that a worker calls
+        run = function
 
     return Handler(
         job_type=declared.name,

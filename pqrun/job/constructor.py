@@ -23,6 +23,7 @@ Arguments: TypeAlias = tuple[object, ...]
 Construct: TypeAlias = Callable[[Arguments, Mapping[str, object]], M | Refusal]
 
 _CONTAINERS = (dict, list, tuple)
+_SCALARS = frozenset({bool, float, int, str, type(None)})
 
 
 def plain_constructor(model: Callable[..., M]) -> Construct[M]:
@@ -45,6 +46,9 @@ def strict_constructor(model: Callable[..., M], keywords: frozenset[str] | None)
         if keywords is not None and not kwargs.keys() <= keywords:
             return Refusal(tuple(_unknown(sorted(kwargs.keys() - keywords), keywords)))
         value = construct_plainly(args, kwargs)
+        # The rule, and a question that takes a tenth of the time of the next.
+        if _SCALARS.issuperset(map(type, kwargs.values())):
+            return value
         if isinstance(value, Refusal) or not any(isinstance(item, _CONTAINERS) for item in kwargs.values()):
             return value
         dropped = tuple(dropped_keys(kwargs, value))

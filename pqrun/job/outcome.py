@@ -81,6 +81,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     claim: Claim
     duration_ms: int | None
     error: str
+    is_lost: bool = False
+    """Whether it ended because its worker is gone: that loss counts as those before it, which it survived."""
 
 
 class Released(msgspec.Struct, frozen=True, tag=True):
@@ -128,7 +130,7 @@ def decide_lost(claim: Claim, counts: Counts, *, worker: str) -> Recovered | Fai
     error = f"lost its worker {times} (last: {worker}) at attempt {counts.attempts} of {counts.max_attempts}"
     if counts.attempts < counts.max_attempts:
         return Recovered(claim, error)
-    return Failed(claim, None, error)
+    return Failed(claim, None, error, is_lost=True)
 
 
 def decide_release(claim: Claim, counts: Counts, *, started: bool) -> Released | Failed:

@@ -3,8 +3,8 @@
 None of them shows a payload or a result in its ``repr``: those may hold what must not reach a log.
 """
 
-from datetime import datetime
-from typing import TypeAlias
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias
 
 import msgspec
 from pydantic import JsonValue
@@ -17,7 +17,7 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 """A JSON object: what payloads and results are at rest. ``JsonValue`` is pydantic's: what JSON can hold, as Python values."""
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A validated job on its way into the database; every field has passed ``pqrun.job.options``."""
 
     job_type: str
@@ -40,53 +40,83 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         return f"NewJob(job_type={self.job_type!r}, queue={self.queue!r})"
 
 
-class Enqueued(msgspec.Struct, frozen=True):
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """What an insert came to: the id, and whether this very call created the row."""
 
     id: int
     created: bool
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """One claim on one job: every write about a claimed job matches both numbers."""
 
     job_id: int
     claim_id: int
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the relation ``jobs`` as it was when it was read."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _as_datetime(moment: datetime | float) -> datetime:
+    return moment if isinstance(moment, datetime) else _EPOCH + timedelta(microseconds=round(moment * 1e6))
+
+
+class Job(msgspec.Struct, frozen=True, gc=False):
+    """A row of the relation ``jobs`` as it was when it was read; pqrun makes these.
+
+    The times of a claim are kept as they came, in seconds of the epoch, and become datetimes when they are looked at.
+    """
 
     id: int
+    claim_id: int | None
     queue: str
     job_type: str
     payload_json: str
     """The payload as JSON text; ``payload`` decodes it."""
-    status: Status
     priority: int
     attempts: int
     """Starts that count; goes up at the claim, down again when a claim is given back."""
     max_attempts: int
-    run_after: datetime
-    timeout_seconds: float | None = None
-    locked_at: datetime | None = None
-    locked_by: str | None = None
-    claim_id: int | None = None
-    dedupe_key: str | None = None
-    last_error: str | None = None
+    _run_after: datetime | float
+    timeout_seconds: float | None
+    _locked_at: datetime | float | None
+    dedupe_key: str | None
+    last_error: str | None
+    _created_at: datetime | float
+    lost: int
+    """How many workers this job has lost: each died, or was taken for dead, while it ran."""
+    releases: int
+    """How many times a started run was given back at a shutdown."""
+    backoff_seconds: tuple[float, ...] | None
+    """Delays of its own between attempts (given per call), in seconds; the last one repeats."""
+    status: Status
+    locked_by: str | None
+    _updated_at: datetime | float
     finished_at: datetime | None = None
     duration_ms: int | None = None
     result_json: str | None = None
     """The result as JSON text; ``result`` decodes it."""
-    created_at: datetime
-    updated_at: datetime
     cancel_requested_at: datetime | None = None
-    lost: int = 0
-    """How many workers this job has lost: each died, or was taken for dead, while it ran."""
-    backoff_seconds: tuple[float, ...] | None = None
-    """Delays of its own between attempts (given per call), in seconds; the last one repeats."""
-    releases: int = 0
-    """How many times a started run was given back at a shutdown."""
+
+    @property
+    def run_after(self) -> datetime:
+        """When it is, or was, due; aware."""
+        return _as_datetime(self._run_after)
+
+    @property
+    def locked_at(self) -> datetime | None:
+        """When it was claimed; None while nobody runs it."""
+        return None if self._locked_at is None else _as_datetime(self._locked_at)
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was deferred."""
+        return _as_datetime(self._created_at)
+
+    @property
+    def updated_at(self) -> datetime:
+        """When the row was last written."""
+        return _as_datetime(self._updated_at)
 
     @property
     def payload(self) -> JsonObject:

@@ -58,13 +58,12 @@ class ResultCodec(Generic[R]):
         """
         if value is None and self._allows_none:
             return None
-        if inspect.iscoroutine(value):
-            value.close()
-            self._refuse("a coroutine that was never awaited")
         if self._wire is None or value is None:
-            self._refuse(type_name(type(value)))
+            self._refuse_shape(value)
         text = self._wire.dump(cast(R, value))
         if isinstance(text, Refusal):
+            if inspect.iscoroutine(value):
+                self._refuse_shape(value)
             if not is_model_class(type(value)) and not is_mapping(type(value)):
                 self._refuse(type(value).__name__)
             raise ResultError(f"the result of {self._where} does not satisfy {type_name(self.annotation)}: {text}")
@@ -88,6 +87,12 @@ class ResultCodec(Generic[R]):
                 f"the stored result of {self._where} does not satisfy {type_name(self.annotation)}: {value}"
             )
         return value
+
+    def _refuse_shape(self, value: object) -> NoReturn:
+        if inspect.iscoroutine(value):
+            value.close()
+            self._refuse("a coroutine that was never awaited")
+        self._refuse(type_name(type(value)))
 
     def _refuse(self, came: str) -> NoReturn:
         raise ResultError(f"{self._where} must return {type_name(self.annotation)}; it returned {came}")

@@ -41,6 +41,11 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     returns: object
     """The resolved annotation of the result; ``inspect.Signature.empty`` where there is none."""
 
+    @property
+    def takes_model_alone(self) -> bool:
+        """Whether a call with ``ctx`` and the model, both by position, is all it takes."""
+        return self.model_parameter is not None and self.by_position == (self.model_parameter,)
+
     def arguments(self, payload: object) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return the positional and keyword arguments after ``ctx`` for a call with what the codec has loaded."""
         keywords = {self.model_parameter: payload} if self.model_parameter is not None else payload

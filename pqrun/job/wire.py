@@ -7,7 +7,7 @@ works one way only and a serializer that loses something are all refused while s
 
 import json
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 
 import msgspec
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
@@ -42,7 +42,7 @@ class Wire(Generic[T]):
             if not text.startswith("{"):
                 return Refusal((("", f"{type(value).__name__} is dumped to something that is not a JSON object"),))
             back = self._decode(text)
-            if _is_plainly_storable(text) and bool(back == value):
+            if _is_plainly_storable(text) and _are_equal(back, value):
                 return text
             problems = _examined(text, value, back)
         except Exception as exc:  # noqa: BLE001  # a model's own code may raise anything; the caller names the model
@@ -86,7 +86,7 @@ def pydantic_wire(adapter: TypeAdapter[T], *, by_alias: bool) -> Wire[T]:
 
     def encode(value: T) -> bytes:
         # round_trip leaves out computed fields and writes what can be read again; types are checked by the reading.
-        return to_json(value, by_alias=by_alias, round_trip=True, warnings="none")
+        return to_json(value, by_alias=by_alias, round_trip=True, warnings=False)
 
     return Wire(encode, adapter.validator.validate_json)
 
@@ -104,6 +104,15 @@ def struct_wire(struct: object, *, where: str) -> Wire[object]:
 def _is_plainly_storable(text: str) -> bool:
     """Whether a look at the text is enough: both encoders escape only what is a control character."""
     return len(text) <= MAX_JSON_CHARACTERS and "\\u" not in text and "NaN" not in text and "Infinity" not in text
+
+
+def _are_equal(back: object, value: object) -> bool:
+    """Compare as ``==`` does; models that keep nothing beside their fields by those alone first, in a fifth of the time."""
+    if type(value).__eq__ is BaseModel.__eq__ and type(back) is type(value):
+        one, other = cast(BaseModel, value), cast(BaseModel, back)
+        if one.__dict__ == other.__dict__ and one.__pydantic_extra__ is None and one.__pydantic_private__ is None:
+            return True
+    return bool(back == value)
 
 
 def _examined(text: str, value: object, back: object) -> Problems:

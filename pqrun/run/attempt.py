@@ -7,6 +7,7 @@ the reason. Whatever user code raises, SystemExit and KeyboardInterrupt included
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -88,6 +89,8 @@ class Attempt:
         "_handler",
         "claim",
         "context",
+        "deadline",
+        "giving_up",
         "has_begun",
         "is_abandoned",
         "is_given_up",
@@ -96,7 +99,6 @@ class Attempt:
         "started",
         "task",
         "thread",
-        "timers",
     )
 
     def __init__(self, job: Job, handler: Handler, around: Surroundings) -> None:
@@ -105,7 +107,8 @@ class Attempt:
         self.started = time.monotonic()
         self.task: asyncio.Task[None] | None = None  # set by the executor right after the start
         self.thread: ThreadCall[object] | None = None
-        self.timers: list[asyncio.TimerHandle] = []  # the executor's: timeout and giving up
+        self.deadline = math.inf  # the executor's: when it is told to stop by its timeout, monotonic
+        self.giving_up: asyncio.TimerHandle | None = None  # the executor's: once it was told to stop
         # The task has had its first step: before that a cancellation would end it without any outcome.
         self.has_begun = False
         self.is_given_up = False  # the executor has decided without waiting any longer
@@ -133,11 +136,23 @@ class Attempt:
             return Failed(self.claim, self.duration_ms, f"PayloadDecodeError: {error}")
         except BaseException as error:  # noqa: BLE001  # user code in validators: it says that this payload cannot be had
             return Failed(self.claim, self.duration_ms, error_text(error))
+        value: object = None
+        failure: BaseException | None = None
         try:
-            value = await self._call(payload)
+            if self._handler.is_async:
+                value = await cast("Awaitable[object]", self._handler.call(self.context, payload))
+            else:
+                self.thread = start_in_thread(self._handler.call, self.context, payload)
+                value = await self.thread.future
         except BaseException as error:  # noqa: BLE001  # the border to user code: SystemExit must not end the worker
-            return await self._decide(error, None)
-        return await self._decide(None, value)
+            failure = error
+        # Before anything is awaited: a stop that comes now must not cancel the look at the database.
+        self.is_over = True
+        if self.is_completed and not self.is_abandoned:
+            return await self._after_complete(failure)
+        if self.is_given_up:
+            return None
+        return self._after_return(value) if failure is None else self._after_exception(failure)
 
     def give_up(self) -> Outcome | None:
         """Decide for a handler that ignores being stopped; what it returns later is not written."""
@@ -165,21 +180,6 @@ class Attempt:
     def duration_ms(self) -> int:
         """Milliseconds since the start, by the worker's monotonic clock."""
         return int((time.monotonic() - self.started) * 1000)
-
-    async def _call(self, payload: object) -> object:
-        if self._handler.is_async:
-            return await cast("Awaitable[object]", self._handler.call(self.context, payload))
-        self.thread = start_in_thread(self._handler.call, self.context, payload)
-        return await self.thread.future
-
-    async def _decide(self, error: BaseException | None, value: object) -> Outcome | Completed | None:
-        # Before anything is awaited: a stop that comes now must not cancel the look at the database.
-        self.is_over = True
-        if self.is_completed and not self.is_abandoned:
-            return await self._after_complete(error)
-        if self.is_given_up:
-            return None
-        return self._after_return(value) if error is None else self._after_exception(error)
 
     async def _complete(self, result: str | None, connection: Connection | None) -> None:
         await self._around.completions.complete(self.claim, result, connection, duration_ms=self.duration_ms)

@@ -8,6 +8,7 @@ and that an id which is still alive here is never claimed again. It knows nothin
 import asyncio
 import contextlib
 import contextvars
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,6 +37,9 @@ ALONE_SECONDS = 1.0
 
 ALONE_MOST_SECONDS = 10.0
 """How long a job lost twice waits for the others to end."""
+
+ALARM_MOST_SECONDS = 3_600.0
+"""The event loop refuses timers of years; ringing early costs a look."""
 
 _SWEEP_SECONDS = 0.25
 
@@ -77,7 +81,8 @@ class Executor:
         self._waiting: deque[tuple[Job, float]] = deque()  # claimed, unstarted; with the time they came
         self._running: dict[Claim, Attempt] = {}
         self._given_up: list[Attempt] = []  # no slot any more, but still alive
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._alarm: asyncio.TimerHandle | None = None  # for the timeouts of all that run
+        self._alarm_at = math.inf  # monotonic
         self._is_closed = False  # no more starts
         self._is_alone = False  # a job that was lost before is about to start, or just did
         self._last_start = 0.0
@@ -265,14 +270,32 @@ class Executor:
         attempt = Attempt(job, self._handlers[job.job_type], self._around)
         self._last_start = attempt.started
         self._running[attempt.claim] = attempt
-        self._events.emit(events.Picked(job))
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(self._run(attempt), context=self._context.copy())
-        attempt.task = task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if self._events.hears(events.Picked):
+            self._events.emit(events.Picked(job))
+        # The attempt keeps its task alive: the loop itself holds tasks weakly.
+        attempt.task = asyncio.get_running_loop().create_task(self._run(attempt), context=self._context.copy())
         if job.timeout_seconds is not None:
-            attempt.timers.append(loop.call_later(job.timeout_seconds, self._stop, attempt, "timeout"))
+            attempt.deadline = attempt.started + job.timeout_seconds
+            if attempt.deadline < self._alarm_at:
+                self._set_alarm(attempt.deadline)
+
+    def _set_alarm(self, deadline: float) -> None:
+        """One timer for all timeouts, at the first of them: a timer for each job would cost more than the rest of its start."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._alarm_at = deadline
+        if deadline < math.inf:
+            seconds = min(max(deadline - time.monotonic(), 0.0), ALARM_MOST_SECONDS)
+            self._alarm = asyncio.get_running_loop().call_later(seconds, self._ring)
+
+    def _ring(self) -> None:
+        now = time.monotonic()
+        for attempt in list(self._running.values()):
+            if attempt.deadline <= now:
+                attempt.deadline = math.inf
+                self._stop(attempt, "timeout")
+        self._set_alarm(min((attempt.deadline for attempt in self._running.values()), default=math.inf))
 
     async def _run(self, attempt: Attempt) -> None:
         outcome = await attempt.run()
@@ -280,8 +303,8 @@ class Executor:
             self._returned_late(attempt, outcome)
             return
         attempt.is_over = True
-        for timer in attempt.timers:
-            timer.cancel()
+        if attempt.giving_up is not None:
+            attempt.giving_up.cancel()
         if self._deliver_and_wait is not None and outcome is not None and not isinstance(outcome, Completed):
             await self._deliver_and_wait(attempt.job, outcome)
             self._ended(attempt, outcome, is_delivered=True)
@@ -290,19 +313,19 @@ class Executor:
 
     def _ended(self, attempt: Attempt, outcome: Outcome | Completed | None, *, is_delivered: bool) -> None:
         del self._running[attempt.claim]
-        now = time.monotonic()
-        match outcome:
-            case None:
-                if not attempt.is_completed:  # else its own transaction decides, and has not yet
-                    self._events.emit(events.ClaimLost(attempt.job))
-            case Completed():
-                self._events.emit(events.Done(attempt.job, attempt.duration_ms))
-            case _ if not is_delivered:
-                self._deliver(attempt.job, outcome)
+        if outcome is None:
+            if not attempt.is_completed:  # else its own transaction decides, and has not yet
+                self._events.emit(events.ClaimLost(attempt.job))
+        elif isinstance(outcome, Completed):
+            self._events.emit(events.Done(attempt.job, attempt.duration_ms))
+        elif not is_delivered:
+            self._deliver(attempt.job, outcome)
         if isinstance(outcome, (Done, Completed, Retrying, Failed)):
+            now = time.monotonic()
             self._prefetch.ended(attempt.job.job_type, now - attempt.started, now)
         self._changed.set()
-        self._fill()
+        if self._waiting:
+            self._fill()
         self._on_room()
 
     def _stop(self, attempt: Attempt, reason: CancelReason) -> None:
@@ -312,14 +335,14 @@ class Executor:
         self._events.emit(events.StopRequested(attempt.job, reason))
         if attempt.is_async and attempt.has_begun and attempt.task is not None:
             attempt.task.cancel()
-        attempt.timers.append(asyncio.get_running_loop().call_later(self._grace, self._give_up, attempt))
+        attempt.giving_up = asyncio.get_running_loop().call_later(self._grace, self._give_up, attempt)
 
     def _give_up(self, attempt: Attempt) -> None:
         if attempt.is_over or attempt.claim not in self._running or attempt.task is None:
             return
         outcome = attempt.give_up()
-        for timer in attempt.timers:
-            timer.cancel()
+        if attempt.giving_up is not None:
+            attempt.giving_up.cancel()
         self._given_up.append(attempt)
         self._ended(attempt, outcome, is_delivered=False)
 

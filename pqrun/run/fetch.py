@@ -180,10 +180,12 @@ class Fetcher:
             self.service.wake()
 
     def on_reconnect(self) -> None:
-        """Hints may have been missed: look everywhere."""
+        """Hints may have been missed: look everywhere. A promoted standby may also hold claims of this worker that have ended long ago."""
         self._lanes.scan_soon()
         self._next_due = 0.0
         self._due_after = None
+        now = time.monotonic()
+        self._look_back = [now, *(at for at in self._look_back if at > now)]
         self.service.wake()
 
     # The loop.

@@ -217,6 +217,10 @@ class Settler:
         now = time.monotonic()
         return [p.job.id for p in batch if self._awaited.get(p.job.id, 0.0) > now]
 
+    def is_awaited(self, job_id: int) -> bool:
+        """Whether somebody is known to wait for this job."""
+        return self._awaited.get(job_id, 0.0) > time.monotonic()
+
     def _tell_written(self, pending: _Pending, settled: Settled) -> None:
         job, outcome = pending.job, pending.outcome
         if settled.status is Status.CANCELLED:
@@ -224,7 +228,8 @@ class Settler:
             return
         match outcome:
             case outcomes.Done():
-                self._events.emit(events.Done(job, outcome.duration_ms))
+                if self._events.hears(events.Done):
+                    self._events.emit(events.Done(job, outcome.duration_ms))
             case outcomes.Retrying():
                 self._events.emit(events.Retrying(job, one_line(error_summary(outcome.error)), outcome.delay_seconds))
                 self._on_due(max(settled.due_in_seconds or 0.0, 0.0))

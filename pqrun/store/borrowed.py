@@ -7,7 +7,7 @@ import asyncpg
 
 from pqrun.errors import ConflictError, DatabaseUnavailableError
 from pqrun.store.failure import translating
-from pqrun.store.link import CONFLICT_TRIES, Session, own_transaction, pause_after_conflict
+from pqrun.store.link import CONFLICT_TRIES, PLANNER_SETTINGS, Session, own_transaction, pause_after_conflict
 from pqrun.store.patience import Patience
 from pqrun.store.source import PoolSource
 from pqrun.store.statements import Statements
@@ -18,10 +18,18 @@ __all__ = ["BorrowedLink"]
 class BorrowedLink:
     """What ``Link`` does, one transaction at a time on whatever connection the pool lends."""
 
-    def __init__(self, source: PoolSource, statements: Statements) -> None:
+    def __init__(
+        self,
+        source: PoolSource,
+        statements: Statements,
+        *,
+        settings: str = PLANNER_SETTINGS,
+        patience: Patience | None = None,
+    ) -> None:
         self._source = source
         self._statements = statements
-        self._patience = Patience()
+        self._settings = settings
+        self._patience = patience or Patience()
 
     async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
         """Run one statement in a transaction of its own. Raises StoreError and its kinds."""
@@ -43,10 +51,10 @@ class BorrowedLink:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
         """Several statements in one transaction."""
-        with translating():
+        with translating(self._statements.schema):
             async with (
                 self._source.acquire() as connection,
-                own_transaction(connection, timeout=self._patience.seconds),
+                own_transaction(connection, settings=self._settings, timeout=self._patience.seconds),
             ):
                 yield Session(connection, self._statements)
 

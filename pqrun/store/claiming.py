@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 from pqrun.job.record import Claim, Job
 from pqrun.store.link import Link
@@ -18,6 +19,8 @@ PROMOTE_ROWS = 1_000
 
 FORGOTTEN_ROWS = 1_000
 """Claims taken up again by one look."""
+
+_LANE_AND_PLACE: Final = itemgetter(0, 1)  # of a row of claim.sql
 
 SURVEY_LANES = 1_000
 """Lanes (queue and priority) that one survey returns at most."""
@@ -94,34 +97,31 @@ class Claimer:
         cursors = [cursor for _, cursor in lanes]
         own = (self._worker, self._worker_id)
         rows = await self._link.run("claim", queues, priorities, cursors, types, limit, look, *own, free, proven, alive)
-        jobs: list[tuple[int, int, Job]] = []
-        looks: dict[int, int] = {}
+        claimed = [row for row in rows if row["id"] is not None]
+        claimed.sort(key=_LANE_AND_PLACE)
+        looks: dict[int, int] = {row[0]: row[1] for row in claimed}  # the last of each lane stays: its highest place
         is_barred = False
-        for row in rows:
-            number, place = row["lane"] - 1, row["place"]
-            if row["id"] is not None:
-                jobs.append((number, place, claimed_job(row)))
+        for number, place in () if len(claimed) == len(rows) else [row[:2] for row in rows if row["id"] is None]:
             if place is None:
                 is_barred = True
             elif place > looks.get(number, 0):
                 looks[number] = place
-        jobs.sort(key=_by_lane_and_place)
-        return ClaimBatch(
-            [found[2] for found in jobs], [LaneLook(lanes[n][0], place) for n, place in looks.items()], is_barred
-        )
+        jobs = [claimed_job(row, self._worker_id) for row in claimed]
+        return ClaimBatch(jobs, [LaneLook(lanes[n - 1][0], place) for n, place in looks.items()], is_barred)
 
     async def claim_suspect(
         self, queues: Sequence[str] | None, types: Sequence[str], alive: Sequence[int]
     ) -> Job | None:
         """Claim one job that was running when a worker died, if any waits."""
         rows = await self._link.run("claim_suspect", queues, types, self._worker, self._worker_id, alive)
-        return claimed_job(rows[0]) if rows else None
+        return claimed_job(rows[0], self._worker_id) if rows else None
 
     async def find_forgotten(self, known: Sequence[Claim]) -> list[Job]:
         """Return jobs that are claimed for this worker and that it does not know of: the answer to their claim was lost."""
         claims = [claim.claim_id for claim in known]
         return [
-            claimed_job(row) for row in await self._link.run("find_forgotten", self._worker, claims, FORGOTTEN_ROWS)
+            claimed_job(row, self._worker_id)
+            for row in await self._link.run("find_forgotten", self._worker, claims, FORGOTTEN_ROWS)
         ]
 
     async def survey(self, queues: Sequence[str] | None) -> Survey:
@@ -142,7 +142,3 @@ class Claimer:
             next((row["next_in_seconds"] for row in rows if row["queue"] is None), None),
             next((row["clock"] for row in rows if row["queue"] is None), None),
         )
-
-
-def _by_lane_and_place(found: tuple[int, int, Job]) -> tuple[int, int]:
-    return found[0], found[1]

@@ -8,18 +8,30 @@ outcome is unknown: whoever called must look first.
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol, TypeVar
 
 import asyncpg
 
-from pqrun.errors import DatabaseUnavailableError
+from pqrun.errors import ConflictError, DatabaseUnavailableError
 from pqrun.store.failure import DRIVER_ERRORS, is_conflict, is_spoilt, is_standing, terminate, translate
 from pqrun.store.patience import Patience
 from pqrun.store.statements import Statements
 
-__all__ = ["CONFLICT_TRIES", "KeptLink", "Link", "Opener", "Session", "own_transaction", "pause_after_conflict"]
+__all__ = [
+    "CONFLICT_TRIES",
+    "PLANNER_SETTINGS",
+    "KeptLink",
+    "Link",
+    "Opener",
+    "Session",
+    "own_transaction",
+    "pause_after_conflict",
+    "repeated",
+]
+
+T = TypeVar("T")
 
 CONFLICT_TRIES = 10
 """How often a statement that met a deadlock or a serialization failure is tried."""
@@ -33,8 +45,11 @@ PLANNER_SETTINGS = (
 )
 """A generic plan made while the table was empty would scan it whole for ever after: indexes only, whatever the statistics say."""
 
-BEGIN_WITH_SETTINGS = "BEGIN; " + PLANNER_SETTINGS.replace("SET ", "SET LOCAL ")
-"""The same for one transaction, where the connection belongs to others between two of ours; one round trip with its BEGIN."""
+
+def _begin_with(settings: str) -> str:
+    """The same for one transaction, where the connection belongs to others between two of ours; one round trip with its BEGIN."""
+    return "BEGIN; " + settings.replace("SET ", "SET LOCAL ")
+
 
 COMMIT_SECONDS = 10.0
 """Longer than any disk takes; a handed-in pool need not limit its statements itself."""
@@ -46,6 +61,18 @@ ROLLBACK_SECONDS = 2.0
 async def pause_after_conflict(attempt: int) -> None:
     """Wait a little, longer each time and by chance, so that those who met do not meet again."""
     await asyncio.sleep(random.random() * 0.01 * 2**attempt)  # noqa: S311  # jitter, not a secret
+
+
+async def repeated(act: Callable[[], Awaitable[T]]) -> T:
+    """Do it, and again after a deadlock or serialization failure."""
+    for attempt in range(CONFLICT_TRIES):
+        try:
+            return await act()
+        except ConflictError:
+            if attempt == CONFLICT_TRIES - 1:
+                raise
+        await pause_after_conflict(attempt)
+    raise AssertionError  # the last try returns or raises
 
 
 class Session:
@@ -61,14 +88,16 @@ class Session:
 
 
 @asynccontextmanager
-async def own_transaction(connection: asyncpg.Connection, *, timeout: float | None = None) -> AsyncIterator[None]:
+async def own_transaction(
+    connection: asyncpg.Connection, *, settings: str = PLANNER_SETTINGS, timeout: float | None = None
+) -> AsyncIterator[None]:
     """A transaction of ours on a connection that others use between two of them: it carries its settings with it.
 
     ``timeout``: how long it may wait for its start, behind a pooler for a server connection. A connection on which the end is in doubt is
     terminated.
     """
     try:
-        await connection.execute(BEGIN_WITH_SETTINGS, timeout=timeout)
+        await connection.execute(_begin_with(settings), timeout=timeout)
         yield
         await connection.execute("COMMIT", timeout=COMMIT_SECONDS)
     except BaseException:
@@ -122,13 +151,21 @@ class Link(Protocol):
 class KeptLink:
     """A connection kept for one duty; see the module's docstring."""
 
-    def __init__(self, opener: Opener, statements: Statements) -> None:
+    def __init__(
+        self,
+        opener: Opener,
+        statements: Statements,
+        *,
+        settings: str = PLANNER_SETTINGS,
+        patience: Patience | None = None,
+    ) -> None:
         self._opener = opener
         self._statements = statements
+        self._settings = settings
         self._connection: asyncpg.Connection | None = None  # replaced under the lock only
         self._is_pooled = False  # the present connection is not ours between two transactions
         self._lock = asyncio.Lock()
-        self._patience = Patience()
+        self._patience = patience or Patience()
         self._refusal: tuple[float, str] | None = None  # when the last try to open failed, and why
 
     async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
@@ -148,11 +185,13 @@ class KeptLink:
                     break
                 await pause_after_conflict(attempt)
             assert failure is not None  # noqa: S101  # the loop ends by return or with a failure
-            raise translate(failure)
+            raise translate(failure, self._statements.schema)
 
     async def _run(self, name: str, arguments: tuple[object, ...], timeout: float) -> list[asyncpg.Record]:
         session = await self._session()
-        async with own_transaction(session.connection, timeout=timeout) if self._is_pooled else nullcontext():
+        if not self._is_pooled:
+            return await session.run(name, *arguments, timeout=timeout)
+        async with own_transaction(session.connection, settings=self._settings, timeout=timeout):
             return await session.run(name, *arguments, timeout=timeout)
 
     @asynccontextmanager
@@ -164,13 +203,14 @@ class KeptLink:
                 session = await self._session()
                 connection = session.connection
                 # Behind a pooler the start waits for a server connection, with no limit but the connection's own.
-                async with own_transaction(connection, timeout=None if self._is_pooled else self._patience.seconds):
+                limit = None if self._is_pooled else self._patience.seconds
+                async with own_transaction(connection, settings=self._settings, timeout=limit):
                     yield session
             except DRIVER_ERRORS as error:  # what the caller's own code raises inside passes as it is
                 failure = error
             if failure is not None:
                 await self._doubt(failure)
-                raise translate(failure)
+                raise translate(failure, self._statements.schema)
 
     async def close(self, timeout: float = 2.0) -> None:
         """Close the connection, the hard way if the server does not answer in time."""
@@ -188,7 +228,7 @@ class KeptLink:
 
     async def _set_up(self, connection: asyncpg.Connection) -> None:
         try:
-            await connection.execute(PLANNER_SETTINGS, timeout=self._patience.seconds)
+            await connection.execute(self._settings, timeout=self._patience.seconds)
         except BaseException:
             await self.close(timeout=0.5)
             raise

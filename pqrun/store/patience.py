@@ -1,6 +1,6 @@
 """How long a statement may take before its connection is given up: little at first, more for a database that is slow rather than away."""
 
-__all__ = ["Patience"]
+__all__ = ["FIRST_SECONDS", "MOST_SECONDS", "Patience"]
 
 FIRST_SECONDS = 3.0
 """A peer that is gone without a word is noticed after so long; the statements themselves take milliseconds."""
@@ -16,12 +16,13 @@ class Patience:
     dead connection.
     """
 
-    def __init__(self) -> None:
-        self.seconds = FIRST_SECONDS
+    def __init__(self, first_seconds: float = FIRST_SECONDS) -> None:
+        self._first = first_seconds
+        self.seconds = first_seconds
 
     def answered(self) -> None:
         """The database answered, whatever it said."""
-        self.seconds = FIRST_SECONDS
+        self.seconds = self._first
 
     def ran_out(self) -> None:
         """A statement took longer than the limit."""

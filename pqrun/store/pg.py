@@ -10,7 +10,7 @@ from typing import Self, cast
 import asyncpg
 
 from pqrun.embedded import EmbeddedServer, start_server_async
-from pqrun.errors import ConflictError, JobBusy, JobNotFound, OptionError, ResultTimeout, RetryRefused
+from pqrun.errors import JobBusy, JobNotFound, OptionError, ResultTimeout, RetryRefused
 from pqrun.job.dedupe import stored_key
 from pqrun.job.options import (
     check_job_id,
@@ -27,11 +27,13 @@ from pqrun.job.state import Status
 from pqrun.job.storable import dump_object
 from pqrun.store.borrowed import BorrowedLink
 from pqrun.store.connecting import check_dsn, describe_dsn, open_connection
-from pqrun.store.enqueueing import insert_or_find
 from pqrun.store.failure import DRIVER_ERRORS, translating
-from pqrun.store.link import CONFLICT_TRIES, KeptLink, Link, Session, pause_after_conflict
+from pqrun.store.gathering import GATHER_SETTINGS
+from pqrun.store.link import PLANNER_SETTINGS, KeptLink, Link, Session, repeated
 from pqrun.store.migrate import Migration, check_schema, migrate
+from pqrun.store.patience import FIRST_SECONDS, MOST_SECONDS, Patience
 from pqrun.store.ports import Connection, Pool
+from pqrun.store.producing import Producer
 from pqrun.store.rows import stored_job
 from pqrun.store.source import DirectDsn, DsnOpener, FactoryOpener, PoolOpener, PoolSource
 from pqrun.store.statements import Statements
@@ -61,6 +63,7 @@ class PgJobStore:
             dsn = check_dsn(dsn)
         self._source = PoolSource(dsn, pool)
         self._waiter: Waiter | None = None
+        self._producer = Producer(self._source, self._statements)
         self._opening = asyncio.Lock()
         self._server: EmbeddedServer | None = None
         self._dsn: str | None = None  # the resolved one, while open
@@ -105,14 +108,20 @@ class PgJobStore:
         await self._source.open(self._dsn, is_direct=self._server is not None)
         opener = None if self._dsn is None else self._source.opener(self._dsn, "pqrun results")
         self._waiter = Waiter(self, opener, f"{self.schema}:done")
+        self._producer.open(
+            self.open_link("enqueue", kept=False, settings=GATHER_SETTINGS, patience=MOST_SECONDS),
+            is_kept=self._dsn is not None,
+        )
         if self._server is not None:
             await self.migrate()
 
     async def close(self, timeout: float = 10.0) -> None:
         """Close what ``start`` opened, within ``timeout`` seconds; a second close does nothing."""
         waiter, self._waiter = self._waiter, None
-        if waiter is not None and self._source.is_here:
-            await waiter.close()
+        if self._source.is_here:
+            await self._producer.close(timeout / 2)
+            if waiter is not None:
+                await waiter.close()
         await self._source.close(timeout)
         server, self._server = self._server, None
         if server is not None:
@@ -211,31 +220,12 @@ class PgJobStore:
     async def enqueue_jobs(self, jobs: Sequence[NewJob], *, connection: Connection | None = None) -> list[Enqueued]:
         """Insert validated jobs in one transaction; one Enqueued each, in order. Equal keys share one id.
 
-        A deadlock or serialization failure is repeated where the transaction is ours, else raised as ConflictError.
+        A single one without ``connection`` travels with others of this process that come at the same time. A deadlock or serialization
+        failure is repeated where the transaction is ours, else raised as ConflictError.
         """
-        if not jobs:
-            return []
         if connection is not None:
-            session = self.session(connection)
-            with translating():
-                async with self._source.around(session.connection):
-                    return await insert_or_find(session, jobs)
-        for attempt in range(CONFLICT_TRIES):
-            try:
-                return await self._enqueue_own(jobs)
-            except ConflictError:
-                if attempt == CONFLICT_TRIES - 1:
-                    raise
-            await pause_after_conflict(attempt)
-        raise AssertionError  # the last try returns or raises
-
-    async def _enqueue_own(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        with translating():
-            if len(jobs) == 1:  # a statement is a transaction: no BEGIN and COMMIT for one job
-                async with self._source.acquire_own() as connection:
-                    return await insert_or_find(self.session(connection), jobs)
-            async with self.transaction() as caller:
-                return await insert_or_find(self.session(caller), jobs)
+            return await self._producer.write_in(self.session(connection), jobs)
+        return await self._producer.write(jobs)
 
     async def get(self, job_id: int) -> Job | None:
         """Return the job as it is now, or None where there is none."""
@@ -305,16 +295,13 @@ class PgJobStore:
 
     async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
         """Run one of pqrun's own statements on the pool, repeated on a deadlock or serialization failure."""
-        for attempt in range(CONFLICT_TRIES):
-            try:
-                with translating():
-                    async with self._source.acquire_own() as connection:
-                        return await Session(connection, self._statements).run(name, *arguments, timeout=timeout)
-            except ConflictError:
-                if attempt == CONFLICT_TRIES - 1:
-                    raise
-            await pause_after_conflict(attempt)
-        raise AssertionError  # the last try returns or raises
+
+        async def run() -> list[asyncpg.Record]:
+            with translating(self.schema):
+                async with self._source.acquire_own() as connection:
+                    return await Session(connection, self._statements).run(name, *arguments, timeout=timeout)
+
+        return await repeated(run)
 
     def session(self, connection: Connection) -> Session:
         """Return pqrun's statements on a connection of the caller's; raises OptionError for what is none."""
@@ -322,14 +309,19 @@ class PgJobStore:
             raise OptionError(f"connection: expected an asyncpg connection, got {type(connection).__name__}")
         return Session(cast("asyncpg.Connection", connection), self._statements)
 
-    def open_link(self, duty: str, *, kept: bool) -> Link:
+    def open_link(
+        self, duty: str, *, kept: bool, settings: str = PLANNER_SETTINGS, patience: float = FIRST_SECONDS
+    ) -> Link:
         """Return a way to run statements for one duty of a worker; a kept connection is opened when it is first used.
 
-        ``kept`` is a wish: from a handed-in pool a worker keeps two connections, so other duties borrow.
+        ``kept`` is a wish: from a handed-in pool a worker keeps two connections, so other duties borrow. ``settings`` are made for its
+        session or each of its transactions; ``patience``: seconds that a statement may take at first.
         """
+        patient = Patience(patience)
         if self._dsn is None and not kept:
-            return BorrowedLink(self._source, self._statements)
-        return KeptLink(self._source.opener(self._dsn, f"pqrun {duty}"), self._statements)
+            return BorrowedLink(self._source, self._statements, settings=settings, patience=patient)
+        opener = self._source.opener(self._dsn, f"pqrun {duty}")
+        return KeptLink(opener, self._statements, settings=settings, patience=patient)
 
     def open_direct(self, duty: str, direct: DirectDsn | None) -> DsnOpener | FactoryOpener | None:
         """Return a way to connections outside of any pool, usable from another thread; None where there is none."""

@@ -1,7 +1,7 @@
 """Outcomes become writes: one statement for all of them, fenced by claim. And the question which claims still hold."""
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple, assert_never
+from typing import Final, NamedTuple, TypeVar, assert_never
 
 from asyncpg import Record
 
@@ -11,6 +11,12 @@ from pqrun.job.state import Status
 from pqrun.store.enqueueing import Runs
 
 __all__ = ["Renewal", "Settled", "find_claim", "renew", "settle"]
+
+
+T = TypeVar("T")
+
+_STATUS_OF_END: Final[dict[type, Status]] = {Done: Status.DONE, Failed: Status.FAILED, Cancelled: Status.CANCELLED}
+"""The outcomes that end a job, and what is written unless a cancel was asked for."""
 
 
 class Settled(NamedTuple):
@@ -28,55 +34,134 @@ class Renewal(NamedTuple):
     cancelled: frozenset[Claim]
 
 
-class _Row(NamedTuple):
-    job_id: int
-    claim_id: int
-    status: str
-    result: str | None = None
-    error: str | None = None
-    duration_ms: int | None = None
-    delay_seconds: float | None = None
-    attempts: int = 0
-    lost: int = 0
-    releases: int = 0
+class _Columns:
+    """The arrays of settle.sql, filled outcome by outcome; those that stay at their default travel empty."""
+
+    def __init__(self) -> None:
+        self.statuses: list[str] = []
+        self.results: list[str | None] = []
+        self.errors: list[str | None] = []
+        self.durations: list[int | None] = []
+        self.delays: list[float | None] = []
+        self.attempts: list[int] = []
+        self.lost: list[int] = []
+        self.releases: list[int] = []
+
+    def add(
+        self,
+        status: Status,
+        *,
+        result: str | None = None,
+        error: str | None = None,
+        duration_ms: int | None = None,
+        delay_seconds: float | None = None,
+        attempts: int = 0,
+        lost: int = 0,
+        releases: int = 0,
+    ) -> None:
+        """Add one row."""
+        self.statuses.append(status)
+        self.results.append(result)
+        self.errors.append(error)
+        self.durations.append(duration_ms)
+        self.delays.append(delay_seconds)
+        self.attempts.append(attempts)
+        self.lost.append(lost)
+        self.releases.append(releases)
+
+    def add_outcome(self, outcome: Outcome) -> None:
+        """Add what is written of one outcome."""
+        match outcome:
+            case Done():
+                self.add(Status.DONE, result=outcome.result, duration_ms=outcome.duration_ms)
+            case Retrying():
+                self.add(Status.SCHEDULED, error=outcome.error, delay_seconds=outcome.delay_seconds)
+            case Failed():
+                self.add(Status.FAILED, error=outcome.error, duration_ms=outcome.duration_ms, lost=int(outcome.is_lost))
+            case Released():
+                self.add(Status.READY, attempts=0 if outcome.counted else -1, releases=int(outcome.started))
+            case Recovered():
+                self.add(Status.READY, error=outcome.error, lost=1)
+            case Cancelled():
+                self.add(Status.CANCELLED, error=outcome.error, duration_ms=outcome.duration_ms)
+            case _:
+                assert_never(outcome)
+
+    def arguments(self) -> tuple[object, ...]:
+        """Return them as settle.sql takes them, from the status on."""
+        return (
+            _literal(self.statuses),
+            _unless_all(self.results, None),
+            _unless_all(self.errors, None),
+            _literal("NULL" if ms is None else str(ms) for ms in self.durations),
+            _unless_all(self.delays, None),
+            _unless_all(self.attempts, 0),
+            _unless_all(self.lost, 0),
+            _unless_all(self.releases, 0),
+        )
 
 
-def _row(outcome: Outcome) -> _Row:
-    claim = outcome.claim
-    match outcome:
-        case Done():
-            return _Row(*_ids(claim), Status.DONE, outcome.result, None, outcome.duration_ms)
-        case Retrying():
-            return _Row(*_ids(claim), Status.SCHEDULED, None, outcome.error, None, outcome.delay_seconds)
-        case Failed():
-            return _Row(*_ids(claim), Status.FAILED, None, outcome.error, outcome.duration_ms)
-        case Released():
-            attempts = 0 if outcome.counted else -1
-            return _Row(*_ids(claim), Status.READY, attempts=attempts, releases=int(outcome.started))
-        case Recovered():
-            return _Row(*_ids(claim), Status.READY, None, outcome.error, lost=1)
-        case Cancelled():
-            return _Row(*_ids(claim), Status.CANCELLED, None, outcome.error, outcome.duration_ms)
-        case _:
-            assert_never(outcome)
+def _literal(items: Iterable[str]) -> str:
+    """Return an array literal of items that need no quotes: numbers and states."""
+    return "{" + ",".join(items) + "}"
 
 
-def _job_id(row: _Row) -> int:
-    return row.job_id
+def _unless_all(column: list[T], default: T) -> list[T]:
+    return column if column.count(default) < len(column) else []
 
 
-def _ids(claim: Claim) -> tuple[int, int]:
-    return claim.job_id, claim.claim_id
+def _done_arguments(outcomes: Sequence[Done]) -> tuple[object, ...]:
+    """The same for a batch that holds nothing else: the rule, and worth its own few lines."""
+    return (
+        "{" + ",".join([Status.DONE.value] * len(outcomes)) + "}",
+        _unless_all([outcome.result for outcome in outcomes], None),
+        [],
+        _literal([str(outcome.duration_ms) for outcome in outcomes]),
+        *([[]] * 4),
+    )
+
+
+def _job_id(outcome: Outcome) -> int:
+    return outcome.claim.job_id
+
+
+def _arguments(outcomes: Sequence[Outcome]) -> tuple[object, ...]:
+    done = [outcome for outcome in outcomes if type(outcome) is Done]
+    if len(done) == len(outcomes):
+        return _done_arguments(done)
+    columns = _Columns()
+    for outcome in outcomes:
+        columns.add_outcome(outcome)
+    return columns.arguments()
 
 
 async def settle(session: Runs, outcomes: Iterable[Outcome], *, awaited: Collection[int] = ()) -> list[Settled]:
     """Write the outcomes in one statement and return those that held; the others' claims were lost before."""
-    rows = sorted(map(_row, outcomes), key=_job_id)
-    if not rows:
+    batch = sorted(outcomes, key=_job_id)
+    if not batch:
         return []
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    written: list[Record] = await session.run("settle", *columns, list(awaited))
-    return [Settled(Claim(r["id"], r["claim_id"]), Status(r["status"]), r["due_in_seconds"]) for r in written]
+    ids = _literal([str(outcome.claim.job_id) for outcome in batch])
+    claims = _literal([str(outcome.claim.claim_id or "NULL") for outcome in batch])  # NULL: marked RUNNING by hand
+    rows = await session.run("settle", ids, claims, *_arguments(batch), list(awaited))
+    return _settled(batch, rows)
+
+
+def _settled(batch: Sequence[Outcome], rows: Sequence[Record]) -> list[Settled]:
+    """Read the answer: what is not listed ended as it should, if as many ended as there were to end."""
+    ended = sum(row["ended"] or 0 for row in rows)
+    if len(rows) == 1 and ended == len(batch):
+        return [Settled(outcome.claim, _STATUS_OF_END[type(outcome)], None) for outcome in batch]
+    listed = [
+        Settled(Claim(row["id"], row["claim_id"]), Status(row["status"]), row["due_in_seconds"])
+        for row in rows
+        if row["id"] is not None
+    ]
+    ends = [outcome for outcome in batch if type(outcome) in _STATUS_OF_END]
+    if ended < len(ends):
+        return listed
+    others = {settled.claim for settled in listed}
+    as_asked = [Settled(end.claim, _STATUS_OF_END[type(end)], None) for end in ends if end.claim not in others]
+    return as_asked + listed
 
 
 async def renew(session: Runs, claims: Sequence[Claim]) -> Renewal:

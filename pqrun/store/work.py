@@ -26,9 +26,12 @@ __all__ = ["WorkStore"]
 class WorkStore:
     """See the module's docstring. ``register`` must be called, by the keeper's news, before anything is claimed."""
 
-    def __init__(self, store: PgJobStore, *, worker_id: str) -> None:
+    def __init__(
+        self, store: PgJobStore, *, worker_id: str, is_awaited: Callable[[int], bool] = lambda _job_id: False
+    ) -> None:
         self._store = store
         self._worker_id = worker_id
+        self._is_awaited = is_awaited  # whether somebody is known to wait for this job's end
         self._claims = store.open_link("claim", kept=False)
         self._settles = store.open_link("settle", kept=True)
         self._maintenance = store.open_link("maintain", kept=False)
@@ -102,11 +105,13 @@ class WorkStore:
     ) -> None:
         """Write DONE within the caller's transaction, or at once without a connection."""
         outcome = Done(claim, duration_ms, result)
+        # Who begins to wait between this and a late commit of the caller's is told by the next poll.
+        awaited = [claim.job_id] if self._is_awaited(claim.job_id) else []
         if connection is None:
-            settled = await settling.settle(self._settles, [outcome], awaited=[claim.job_id])
+            settled = await settling.settle(self._settles, [outcome], awaited=awaited)
         else:
-            with translating():
-                settled = await settling.settle(self._store.session(connection), [outcome], awaited=[claim.job_id])
+            with translating(self._store.schema):
+                settled = await settling.settle(self._store.session(connection), [outcome], awaited=awaited)
         if not settled:
             raise ClaimLost(f"job {claim.job_id} is no longer this worker's: roll the transaction back", claim.job_id)
         if settled[0].status is not Status.DONE:

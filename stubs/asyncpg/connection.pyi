@@ -79,6 +79,28 @@ class Connection(metaclass=ConnectionMeta):
         timeout: float | None = None,
         where: str | None = None,
     ) -> str: ...
+    async def copy_to_table(
+        self,
+        table_name: str,
+        *,
+        source: AsyncIterable[bytes],
+        columns: Iterable[str] | None = None,
+        schema_name: str | None = None,
+        timeout: float | None = None,
+        format: str | None = None,
+        oids: bool | None = None,
+        freeze: bool | None = None,
+        delimiter: str | None = None,
+        null: str | None = None,
+        header: bool | None = None,
+        quote: str | None = None,
+        escape: str | None = None,
+        force_quote: bool | Iterable[str] | None = None,
+        force_not_null: bool | Iterable[str] | None = None,
+        force_null: bool | Iterable[str] | None = None,
+        encoding: str | None = None,
+        where: str | None = None,
+    ) -> str: ...
     async def set_type_codec(
         self,
         typename: str,

@@ -218,10 +218,10 @@ class Model:
         return job.wait(Status.READY)
 
     def lose(self, job: ModelJob) -> Status:
-        """Its worker is gone: the attempt counts. ``lost`` counts those that it survived."""
-        error = f"lost its worker {'once' if job.lost == 0 else f'{job.lost + 1} times'} "
+        """Its worker is gone: the attempt counts, and so does the loss, whatever becomes of the job."""
+        job.lost += 1
+        error = f"lost its worker {'once' if job.lost == 1 else f'{job.lost} times'} "
         has_attempts = job.attempts < job.spec.max_attempts
-        job.lost += has_attempts
         if job.is_asked:
             return job.finish(Status.CANCELLED, error)
         return job.wait(Status.READY, error) if has_attempts else job.finish(Status.FAILED, error)

@@ -33,6 +33,8 @@ TOO_LONG = "> a.timeout_seconds + $1::double precision"
 NOBODYS = '   AND NOT EXISTS (SELECT FROM "pqrun".workers w WHERE w.id = a.worker)\n'
 EMPTY_GRAVE = "\n   AND NOT EXISTS (SELECT FROM \"pqrun\".jobs_active a WHERE a.status = 'RUNNING' AND a.worker = w.id)"
 FREE_LEFT = "a.attempts < a.max_attempts FOR UPDATE SKIP LOCKED"
+FENCED = "a.id = u.id AND a.claim_id IS NOT DISTINCT FROM u.claim_id"
+ADDED_ATTEMPTS = "attempts = a.attempts + coalesce(h.attempts, 0)"
 RETRY_ATTEMPTS = (
     ("(id, place, run_after, created_at, timeout_seconds, max", "(attempts, id, place, run_after, created_at, timeout_seconds, max"),
     ("SELECT id, nextval(", "SELECT attempts, id, nextval("),
@@ -40,15 +42,18 @@ RETRY_ATTEMPTS = (
 
 MUTANTS = (
     # What a worker writes about its claims.
-    _mutant("a settle without a fence", "settle", (" AND a.claim_id IS NOT DISTINCT FROM u.claim_id", "")),
-    _mutant("a settle that ignores a cancel request", "settle", ("SELECT a.cancel_requested_at IS NOT NULL AS", "SELECT false AS")),
-    _mutant("a release that counts", "settle", ("attempts = a.attempts + h.attempts", "attempts = a.attempts")),
+    _mutant("an end without a fence", "settle", (f"u.is_end AND {FENCED}", "u.is_end AND a.id = u.id")),
+    _mutant("a release without a fence", "settle", (f"WHERE {FENCED}", "WHERE a.id = u.id")),
+    _mutant("an end that ignores a cancel request", "settle", ("WHEN a.cancel_requested_at IS NOT NULL THEN", "WHEN false THEN")),
+    _mutant("a release that ignores a cancel request", "settle", ("SELECT a.cancel_requested_at IS NOT NULL AS", "SELECT false AS")),
+    _mutant("a release that counts", "settle", (ADDED_ATTEMPTS, "attempts = a.attempts")),
     _mutant(
         "a recovery that does not count",
         "settle",
-        ("attempts = a.attempts + h.attempts", "attempts = a.attempts + CASE WHEN h.lost > 0 THEN -1 ELSE h.attempts END"),
+        (ADDED_ATTEMPTS, "attempts = a.attempts + CASE WHEN h.lost > 0 THEN -1 ELSE coalesce(h.attempts, 0) END"),
     ),
-    _mutant("a recovery that is not remembered", "settle", ("lost = a.lost + h.lost", "lost = a.lost")),
+    _mutant("a recovery that is not remembered", "settle", ("lost = a.lost + coalesce(h.lost, 0)", "lost = a.lost")),
+    _mutant("a last loss that is not remembered", "settle", ("lost + coalesce(more_lost, 0)", "lost")),
     _mutant("an end that forgets the error before", "settle", ("payload, coalesce(new_error, last_error)", "payload, new_error")),
     _mutant("a delay that is not written", "settle", ("h.delay_seconds * interval '1 second'", "interval '0'")),
     _mutant("a renewal without a fence", "renew", (" AND a.claim_id = u.claim_id", "")),
@@ -68,6 +73,8 @@ MUTANTS = (
     _mutant("a prefetch of a job with one attempt", "claim", ("(r.max_attempts = 1 OR NOT r.proven)", "NOT r.proven")),
     _mutant("a claim that skips the first row", "claim", ("a.place > lane.cursor\n", "a.place > lane.cursor + 1\n")),
     _mutant("a suspect claimed by a dead worker", "claim_suspect", (" AND w.dead_at IS NULL", "")),
+    _mutant("a look for forgotten claims that takes the known", "find_forgotten", ("a.claim_id <> ALL (", "a.id <> ALL (")),
+    _mutant("a look for other workers' forgotten claims", "find_forgotten", ("a.worker = $1::bigint AND ", "$1::bigint > 0 AND ")),
     _mutant("a promotion before its time", "promote", (" AND a.run_after <= statement_timestamp()", "")),
     _mutant("a promotion into an old place", "promote", ("place = p.place, ", "")),
     # By hand.

@@ -13,7 +13,7 @@ from tests.faults.arena import SLOTS, Arena
 from tests.faults.machine import Machine, pick
 from tests.faults.model import Spec
 from tests.faults.operations import DELAY, LANES, TYPES, Cancel, Enqueue, Operation, Retry
-from tests.faults.work import ClaimSuspect, Complete, Promote, Reap, Reaper, Settle, What
+from tests.faults.work import ClaimSuspect, Complete, FindForgotten, Promote, Reap, Reaper, Settle, What
 
 __all__ = ["StoreMachine", "machine_in"]
 
@@ -112,6 +112,13 @@ class StoreMachine(Machine):
     def claim_all(self, slot: int) -> None:
         self.do(self.claim_by(slot))
         self.do(ClaimSuspect(slot, self.arena.slots[slot].worker))
+
+    @rule(number=NUMBERS, keeps=st.integers(0, 3))
+    def look_for_forgotten(self, number: int, keeps: int) -> None:
+        """The answer to some claims was lost; others the worker knows of, and of some that it has no more."""
+        slot = self.claim_at(number).slot
+        known = tuple(held.claim for held in self.journal.claims.values() if held.claim.claim_id % 4 >= keeps)
+        self.do(FindForgotten(slot, self.arena.slots[slot].worker, known))
 
     @rule(number=NUMBERS, what=whats, is_stale=st.booleans())
     def settle(self, number: int, what: What, is_stale: bool) -> None:

@@ -4,6 +4,8 @@ Every start and end of a handler is a line in the file that LEDGER names, writte
 """
 
 import asyncio
+import ctypes
+import multiprocessing
 import os
 import signal
 import threading
@@ -54,7 +56,7 @@ def note(what: str, ctx: JobContext[Any], key: str) -> None:
 
 @jobs.task(backoff=AtOnce())
 async def work(ctx: JobContext, key: str, how: str = "sleep", seconds: float = 0.0) -> dict[str, Any]:
-    """Sleep, block, kill, be deaf or raise one of RAISED; ``first-…`` means that only the first attempt does so."""
+    """Sleep, block, hold the GIL, kill, be deaf, fork, or raise one of RAISED; ``first-…`` means that only the first attempt does so."""
     note("start", ctx, key)
     first, how = how.startswith("first-"), how.removeprefix("first-")
     try:
@@ -72,6 +74,10 @@ async def behave(ctx: JobContext[Any], key: str, how: str, seconds: float) -> No
         os.kill(os.getpid(), signal.SIGKILL)
     elif how == "block":
         time.sleep(seconds)  # noqa: ASYNC251  # on purpose
+    elif how == "gil":
+        ctypes.PyDLL(None).sleep(int(seconds))  # unlike CDLL it keeps the GIL: no thread of this process runs
+    elif how in FORKED:
+        await FORKED[how](ctx, key, seconds)
     elif how == "deaf":
         await be_deaf(ctx, key, seconds)
     else:
@@ -89,6 +95,68 @@ async def be_deaf(ctx: JobContext[Any], key: str, seconds: float) -> None:
             await asyncio.sleep(left)
         except asyncio.CancelledError:
             note("ignored", ctx, key)
+
+
+# Forks. The child has every socket of the worker's, and its one thread goes on in the middle of this very coroutine.
+
+
+async def fork_to_exit(ctx: JobContext[Any], key: str, seconds: float) -> None:
+    """The child ends at once, as it should."""
+    if (pid := os.fork()) == 0:
+        os._exit(7)
+    _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+    note(f"child-{os.waitstatus_to_exitcode(status)}", ctx, key)
+
+
+async def fork_to_use(ctx: JobContext[Any], key: str, seconds: float) -> None:
+    """The child uses the store of its parent's."""
+    if (pid := os.fork()) == 0:
+        threading.Thread(target=_use, args=(ctx, key)).start()  # this thread has a running loop, the parent's
+        threading.Event().wait()
+    await asyncio.to_thread(os.waitpid, pid, 0)
+
+
+def _use(ctx: JobContext[Any], key: str) -> None:
+    try:
+        asyncio.run(ctx.store.enqueue("work", {"key": "child"}))
+    except Exception as error:  # noqa: BLE001  # whatever it hears is what the test asks
+        note(type(error).__name__, ctx, key)
+    finally:
+        os._exit(0)
+
+
+async def fork_to_linger(ctx: JobContext[Any], key: str, seconds: float) -> None:
+    """The child does nothing, with all of the worker's sockets, and outlives it."""
+    if os.fork() == 0:
+        note("lingering", ctx, key)
+        time.sleep(seconds)  # noqa: ASYNC251  # another process by now
+        os._exit(0)
+    await asyncio.sleep(3600)
+
+
+async def fork_by_multiprocessing(ctx: JobContext[Any], key: str, seconds: float) -> None:
+    """What libraries do: a pool of forked processes, and one that is ended by SIGTERM."""
+    await asyncio.to_thread(_multiprocess, ctx, key)
+
+
+def _multiprocess(ctx: JobContext[Any], key: str) -> None:
+    forking = multiprocessing.get_context("fork")
+    with forking.Pool(2) as pool:
+        note("-".join(map(str, pool.map(abs, [-1, -2, -3]))), ctx, key)
+    sleeper = forking.Process(target=time.sleep, args=(3600,))
+    sleeper.start()
+    sleeper.terminate()
+    sleeper.join(10)
+    note(f"sleeper{sleeper.exitcode}", ctx, key)
+    sleeper.kill()  # if it lives on
+
+
+FORKED = {
+    "fork-exit": fork_to_exit,
+    "fork-use": fork_to_use,
+    "fork-linger": fork_to_linger,
+    "fork-multi": fork_by_multiprocessing,
+}
 
 
 @jobs.task(backoff=AtOnce())

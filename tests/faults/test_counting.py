@@ -44,7 +44,7 @@ async def poison_and_good(dsn: str, ledger: Ledger, *, concurrency: int, good: i
             killers = [await finished(store, job_id) for job_id in poison]
             done = [await finished(store, job_id) for job_id in others]
     for job, key in zip(killers, ("poison-1", "poison-2"), strict=True):
-        assert (job.status, job.attempts) == (Status.FAILED, 3)
+        assert (job.status, job.attempts, job.lost) == (Status.FAILED, 3, 3)
         # Where several start at once, one may have killed the worker before the other's handler was called: its attempt counts too.
         assert ledger.starts(key) == 3 if concurrency == 1 else ledger.starts(key) in (2, 3)
         assert job.finished_at is not None

@@ -17,7 +17,7 @@ from tests.faults.journal import Held, Journal
 from tests.faults.model import Model, ModelJob
 from tests.faults.operations import DELAY, LANES, MARGIN, STALE, TYPES, Operation
 
-__all__ = ["ClaimJobs", "ClaimSuspect", "Complete", "Promote", "Reap", "Reaper", "Settle", "What"]
+__all__ = ["ClaimJobs", "ClaimSuspect", "Complete", "FindForgotten", "Promote", "Reap", "Reaper", "Settle", "What"]
 
 
 def _check_claimed(model: Model, job: Job, worker: int) -> None:
@@ -85,6 +85,29 @@ class ClaimSuspect(Operation[Job | None]):
     def record(self, journal: Journal, answer: Job | None) -> None:
         if answer is not None:
             journal.claimed(answer, self.slot)
+
+
+@dataclass(frozen=True)
+class FindForgotten(Operation[list[Job]]):
+    """A worker looks for claims of its own that it does not know of: nothing is claimed anew, so nothing is written down."""
+
+    slot: int
+    worker: int
+    known: tuple[Claim, ...]
+
+    async def run(self, arena: Arena) -> list[Job]:
+        return await arena.slots[self.slot].work.find_forgotten(self.known)
+
+    def apply(self, model: Model, answer: list[Job]) -> None:
+        of_worker = [j for j in model.jobs.values() if j.status is Status.RUNNING and j.worker == self.worker]
+        known = {claim.claim_id for claim in self.known}
+        expected = {j.id: j for j in of_worker if j.claim_id not in known}
+        got = [job.id for job in answer]
+        assert sorted(got) == sorted(expected), f"forgotten {got}, expected {sorted(expected)}"
+        for job in answer:
+            found = (job.claim_id, job.attempts, job.lost, job.payload)
+            wanted = expected[job.id]
+            assert found == (wanted.claim_id, wanted.attempts, wanted.lost, {"n": wanted.spec.number})
 
 
 def _suspects(model: Model, priority: int) -> list[ModelJob]:

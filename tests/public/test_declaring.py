@@ -30,9 +30,9 @@ from pqrun import (
     OptionError,
     PayloadError,
     PgJobStore,
-    Status,
 )
-from pqrun.job.record import Job, NewJob
+from pqrun.job.record import NewJob
+from tests.support.jobs import job_record
 
 CITY = ContextVar("CITY", default="nowhere")
 
@@ -71,20 +71,7 @@ def jobs() -> App[None]:
 
 
 def context(store: PgJobStore) -> JobContext[None]:
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    job = Job(
-        id=7,
-        queue="default",
-        job_type="greet",
-        payload_json="{}",
-        status=Status.RUNNING,
-        priority=0,
-        attempts=1,
-        max_attempts=5,
-        run_after=now,
-        created_at=now,
-        updated_at=now,
-    )
+    job = job_record(job_type="greet")
 
     async def complete_claim(result: str | None, connection: object) -> None: ...
 

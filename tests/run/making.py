@@ -1,10 +1,7 @@
 """Jobs, outcomes and an executor without a database: what several tests of this floor need."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, TypeVar
-
-import msgspec
 
 from pqrun.job.outcome import Outcome
 from pqrun.job.policy import BackoffPolicy
@@ -17,31 +14,17 @@ from pqrun.run.handler import Handler
 from pqrun.run.lowlevel import LowLevelHandler, wrap
 from pqrun.store import PgJobStore
 from pqrun.store.ports import Connection
+from tests.support.jobs import job_record
 from tests.support.waiting import Recorder, wait_until
 
 E = TypeVar("E")
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECRET = "payload-nobody-may-see"
 
 
 def make_job(job_id: int = 1, **changes: Any) -> Job:
     """A claimed job; its claim has the number of the job plus 1000."""
-    job = Job(
-        id=job_id,
-        claim_id=job_id + 1000,
-        queue="default",
-        job_type="t",
-        payload_json=f'{{"secret": "{SECRET}"}}',
-        status=Status.RUNNING,
-        priority=0,
-        attempts=1,
-        max_attempts=5,
-        run_after=NOW,
-        created_at=NOW,
-        updated_at=NOW,
-    )
-    return msgspec.structs.replace(job, **changes)
+    return job_record(job_id, **{"payload_json": f'{{"secret": "{SECRET}"}}', **changes})
 
 
 def claim_of(job: Job) -> Claim:

@@ -386,7 +386,9 @@ async def test_a_worker_torn_down_with_its_loop_gives_the_job_back() -> None:
     job = make_job()
     bench.executor.take([job])
     await asyncio.wait_for(started.wait(), 30)
-    (task,) = bench.executor._tasks
+    (attempt,) = bench.executor._running.values()
+    task = attempt.task
+    assert task is not None
     task.cancel()
     await bench.wait_idle()
     assert bench.delivered == [(job, Released(claim_of(job), started=True, counted=False))]
@@ -423,6 +425,9 @@ async def test_at_the_end_an_attempt_that_only_waits_for_the_database_is_let_go(
     bench.completions.failures = [DatabaseUnavailableError("gone")]
     bench.executor.take([make_job()])
     await wait_until(lambda: not bench.completions.failures)
+    (attempt,) = bench.executor._running.values()
+    task = attempt.task
+    assert task is not None
     bench.executor.give_up_all()
-    await wait_until(lambda: not bench.executor._tasks)
+    await wait_until(task.done)
     assert bench.delivered == []

@@ -2,16 +2,14 @@
 
 import asyncio
 import logging
-from datetime import UTC, datetime
 
 import pytest
 
 from pqrun.errors import CompletionRefused, ResultError
-from pqrun.job.record import Job
-from pqrun.job.state import Status
 from pqrun.run.context import CancelReason, JobContext
 from pqrun.store import PgJobStore
 from pqrun.store.ports import Connection
+from tests.support.jobs import job_record
 
 
 class Recorder:
@@ -35,20 +33,7 @@ def encode(result: object) -> str | None:
 
 
 def make_context(recorder: Recorder, job_type: str = "greet") -> JobContext[str]:
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    job = Job(
-        id=7,
-        queue="default",
-        job_type=job_type,
-        payload_json="{}",
-        status=Status.RUNNING,
-        priority=0,
-        attempts=2,
-        max_attempts=5,
-        run_after=now,
-        created_at=now,
-        updated_at=now,
-    )
+    job = job_record(job_type=job_type, attempts=2)
     store = PgJobStore("postgresql://localhost/never_opened")
     return JobContext(
         job=job, store=store, worker_id="w", state="state", encode=encode, complete_claim=recorder.complete_claim

@@ -13,7 +13,8 @@ from pqrun.job.record import Claim, Job
 from pqrun.run.events import Events, LoopFailed
 from pqrun.run.fetch import CLAIM_ROWS, Fetcher
 from pqrun.store.claiming import ClaimBatch, Lane, Promotion, Survey
-from tests.run.making import NOW, claim_of, make_job
+from tests.run.making import claim_of, make_job
+from tests.support.jobs import NOW
 from tests.support.waiting import Recorder, wait_until
 
 LANE = Lane("default", 0)
@@ -462,11 +463,23 @@ async def test_a_claim_whose_answer_was_lost_is_looked_for_and_its_jobs_are_run(
         assert not shelf.known  # nothing was lost
         shelf.failures = [DatabaseUnavailableError("gone")]
         shelf.forgotten = [make_job(2), make_job(3, lost=1)]
-        fetcher.on_reconnect()
+        fetcher.on_ready(LANE)
         await wait_until(lambda: slots.alone)
     assert slots.order == [1, 2, 3]
     assert [job.id for job in slots.alone] == [3]
     assert shelf.known == [[claim_of(make_job(1)), UNWRITTEN]]
+
+
+async def test_after_a_reconnect_claims_are_looked_for_that_only_the_database_knows_of() -> None:
+    """A promoted standby may not have heard of an end that was written; no claim of this worker need have failed meanwhile."""
+    shelf, slots = Shelf(), Slots()
+    async with fetching(shelf, slots) as fetcher:
+        await resting(shelf)
+        shelf.forgotten = [make_job(2)]
+        fetcher.on_reconnect()
+        await wait_until(lambda: slots.taken)
+    assert slots.order == [2]
+    assert shelf.known == [[UNWRITTEN]]
 
 
 async def test_a_claim_that_the_database_refused_has_taken_nothing() -> None:

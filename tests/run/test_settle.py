@@ -218,7 +218,7 @@ async def test_a_write_that_was_in_doubt_and_had_succeeded_is_told_as_written(
     book.ledger.after = [DatabaseUnavailableError("the connection broke")]
     book.settler.submit(job, made[outcome])
     await book.flushed()
-    assert [type(e) for e in book.heard.seen] == [events.LoopFailed, event]
+    assert [type(e) for e in book.heard.seen] == [events.LoopFailed, event, events.LoopResumed]
 
 
 async def test_a_cancel_that_was_written_in_doubt_is_told_as_a_cancel(book: Book) -> None:

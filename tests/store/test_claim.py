@@ -14,6 +14,7 @@ from pqrun.store.source import DsnOpener
 from pqrun.store.statements import Statements
 from tests.store.locking import holding
 from tests.support.database import connected
+from tests.support.jobs import facts
 from tests.support.rows import make_job, make_worker
 
 DEFAULT = Lane("default", 0)
@@ -68,7 +69,7 @@ async def test_a_claimed_job_is_running_and_says_whose(
     assert job.locked_at is not None
     assert before <= job.locked_at <= after
     stored = await store.get(job_id)
-    assert stored == job
+    assert facts(stored) == facts(job)
     assert await connection.fetchval("SELECT worker FROM pqrun.jobs WHERE id = $1", job_id) == worker
 
 

@@ -69,7 +69,10 @@ async def test_a_lost_job_with_no_attempt_left_has_failed_and_one_with_a_request
     assert await states(connection) == {used_up: "FAILED", unwanted: "CANCELLED"}
     job = await store.get(used_up)
     assert job is not None
-    assert (job.lost, job.last_error) == (2, "lost its worker 3 times (last: gone) at attempt 3 of 3")
+    cancelled = await store.get(unwanted)
+    assert cancelled is not None
+    assert cancelled.lost == 1
+    assert (job.lost, job.last_error) == (3, "lost its worker 3 times (last: gone) at attempt 3 of 3")
 
 
 async def test_a_row_that_somebody_has_locked_is_left_for_the_next_look(

@@ -5,7 +5,7 @@ really runs it: kept connections set the planner's, the pool's do not.
 """
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -144,6 +144,11 @@ async def value(dsn: str, query: str) -> Any:
         return await connection.fetchval(query)
 
 
+def listed(items: Iterable[object]) -> str:
+    """An array as settle.sql takes numbers and states."""
+    return "{" + ",".join(map(str, items)) + "}"
+
+
 async def ids(dsn: str, status: str, count: int = BATCH) -> tuple[list[int], list[int]]:
     """The ids and claims of so many live jobs, ascending."""
     async with connected(dsn) as connection:
@@ -201,15 +206,14 @@ async def test_an_empty_claim_costs_next_to_nothing_beside_a_mass_of_jobs_for_la
 @homes
 async def test_a_settle_finds_its_rows_by_primary_key_alone(seeded: str, kept: bool, generic: bool) -> None:
     job_ids, claims = await ids(seeded, "RUNNING")
-    nothing = [None] * BATCH
+    rows = listed(job_ids), listed(claims)
     none = [0] * BATCH
-    arguments = (job_ids, claims, ["DONE"] * BATCH, nothing, nothing, none, nothing, none, none, none, job_ids[:3])
+    arguments: tuple[object, ...] = (*rows, listed(["DONE"] * BATCH), [], [], listed(none), [], [], [], [], job_ids[:3])
     async with explaining(seeded, kept=kept) as explainer:
         plan = await explainer.plan("settle", *arguments, generic=generic)
         assert_cheap(plan, {"jobs_active_pkey"}, 2 * BATCH)
-        retried = ["SCHEDULED", "READY"] * (BATCH // 2)
-        delays = [1.0] * BATCH
-        back: tuple[object, ...] = (job_ids, claims, retried, nothing, nothing, nothing, delays, none, none, none, [])
+        retried = listed(["SCHEDULED", "READY"] * (BATCH // 2))
+        back: tuple[object, ...] = (*rows, retried, [], [], "{}", [1.0] * BATCH, none, none, none, [])
         assert_cheap(await explainer.plan("settle", *back, generic=generic), {"jobs_active_pkey"}, 2 * BATCH)
 
 
@@ -316,7 +320,7 @@ async def test_plans_made_while_the_tables_were_empty_use_indexes(databases: Dat
         "claim_suspect": (None, ["t"], 1, "w", []),
         "survey": (None, 100),
         "promote": (datetime(2000, 1, 1, tzinfo=UTC), 100),
-        "settle": ([1], [1], ["DONE"], nothing, nothing, [0], nothing, [0], [0], [0], []),
+        "settle": ("{1}", "{1}", "{DONE}", nothing, nothing, "{0}", nothing, [0], [0], [0], []),
         "renew": ([1], [1]),
         "find_claim": (1, 1),
         "find_forgotten": (1, [1], 100),

@@ -5,6 +5,7 @@ from importlib.resources import files
 import asyncpg
 import pytest
 
+from pqrun.job.record import Job
 from pqrun.store.statements import Statements, quote_identifier, render
 
 _CLAIMED = {
@@ -18,43 +19,41 @@ _CLAIMED = {
     "priority": "int2",
     "attempts": "int4",
     "max_attempts": "int4",
-    "run_after": "timestamptz",
+    "run_after": "float8",
     "timeout_seconds": "float8",
-    "locked_at": "timestamptz",
-    "locked_by": "text",
+    "locked_at": "float8",
     "dedupe_key": "text",
     "last_error": "text",
-    "created_at": "timestamptz",
-    "updated_at": "timestamptz",
+    "created_at": "float8",
     "lost": "int4",
     "releases": "int4",
     "backoff_seconds": "float8[]",
 }
 _STORED = {
     "id": "int8",
+    "claim_id": "int8",
     "queue": "text",
     "job_type": "text",
     "payload": "text",
-    "status": "text",
     "priority": "int2",
     "attempts": "int4",
     "max_attempts": "int4",
     "run_after": "timestamptz",
     "timeout_seconds": "float8",
     "locked_at": "timestamptz",
-    "locked_by": "text",
-    "claim_id": "int8",
     "dedupe_key": "text",
     "last_error": "text",
-    "finished_at": "timestamptz",
-    "duration_ms": "int8",
-    "result": "text",
     "created_at": "timestamptz",
-    "updated_at": "timestamptz",
-    "cancel_requested_at": "timestamptz",
     "lost": "int4",
     "releases": "int4",
     "backoff_seconds": "float8[]",
+    "status": "text",
+    "locked_by": "text",
+    "updated_at": "timestamptz",
+    "finished_at": "timestamptz",
+    "duration_ms": "int8",
+    "result": "text",
+    "cancel_requested_at": "timestamptz",
 }
 _TAKEN_BACK = {
     "id": "int8",
@@ -68,6 +67,7 @@ _TAKEN_BACK = {
 }
 
 EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
+    "announce": ("text[] int2[]", {"told": "int8"}),
     "await": ("text", {"told": "bool"}),
     "beat": ("int8", {"id": "int8", "beat": "int8", "worker_id": "text", "has_lock": "bool", "is_self": "bool"}),
     "bury": ("int8[] int8[]", {"id": "int8", "worker_id": "text"}),
@@ -78,6 +78,10 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "enqueue": (
         "text[] text[] text[] int2[] int4[] float8[] text[] timestamptz[] float8[] text[] bool",
         {"position": "int4", "id": "int8"},
+    ),
+    "enqueue_one": (
+        "text text text int2 int4 float8 text timestamptz float8 text bool",
+        {"position": "int4", "id": "int8", "told": "text"},
     ),
     "find_active": ("text[] text[]", {"position": "int4", "id": "int8"}),
     "find_claim": ("int8 int8", {"status": "text"}),
@@ -108,10 +112,18 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "renew": ("int8[] int8[]", {"id": "int8", "claim_id": "int8", "is_cancelled": "bool"}),
     "retry": ("int8 bool", {"job_type": "text", "dedupe_key": "text", "retried": "bool", "told": "int8"}),
     "settle": (
-        "int8[] int8[] text[] text[] text[] int8[] float8[] int4[] int4[] int4[] int8[]",
-        {"id": "int8", "claim_id": "int8", "status": "text", "due_in_seconds": "float8", "messages": "int8"},
+        "text text text text[] text[] text float8[] int4[] int4[] int4[] int8[]",
+        {
+            "id": "int8",
+            "claim_id": "int8",
+            "status": "text",
+            "due_in_seconds": "float8",
+            "ended": "int8",
+            "messages": "int8",
+        },
     ),
     "survey": ("text[] int4", {"queue": "text", "priority": "int2", "suspect": "bool"}),
+    "take_ids": ("int4", {"id": "int8"}),
 }
 """File → types of its parameters, in order; and name → type of its columns."""
 
@@ -159,3 +171,9 @@ def test_identifiers_are_quoted() -> None:
 
 def test_a_replaced_name_is_not_expanded_again() -> None:
     assert render("/*$schema*/pqrun.jobs", "/*schema*/pqrun") == '"/*schema*/pqrun".jobs'
+
+
+def test_the_columns_of_a_claim_and_of_a_look_are_the_fields_of_a_job_in_their_order() -> None:
+    fields = ["payload" if name == "payload_json" else name.lstrip("_") for name in Job.__struct_fields__]
+    assert list(_CLAIMED)[2:] == fields[: len(_CLAIMED) - 2]
+    assert list(_STORED) == ["result" if name == "result_json" else name for name in fields]

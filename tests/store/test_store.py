@@ -46,7 +46,7 @@ async def test_a_second_start_and_a_second_close_do_nothing(dsn: str, connection
     job_id = await store.enqueue("t", {})
     await store.start()
     assert await store.get(job_id) is not None
-    assert await sessions(connection) == 1
+    assert await sessions(connection) == 2  # of the pool, and for what is deferred
     await store.close()
     await store.close()
     assert not store.is_open

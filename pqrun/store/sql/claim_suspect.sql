@@ -8,10 +8,11 @@ WITH picked AS MATERIALIZED (
      ORDER BY a.priority DESC, a.place LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 UPDATE /*$schema*/pqrun.jobs_active a
-   SET status = 'RUNNING', attempts = a.attempts + 1, locked_at = clock_timestamp(), locked_by = $4::text, worker = $3::bigint,
-       claim_id = nextval(/*$literal*/'pqrun.claims_id_seq'), updated_at = clock_timestamp()
-  FROM picked p
+   SET status = 'RUNNING', attempts = a.attempts + 1, locked_at = n.now, locked_by = $4::text, worker = $3::bigint,
+       claim_id = nextval(/*$literal*/'pqrun.claims_id_seq'), updated_at = n.now
+  FROM picked p CROSS JOIN (SELECT clock_timestamp() AS now) n
  WHERE a.id = p.id
-RETURNING 0 AS lane, a.place, a.id, a.claim_id, a.queue, a.job_type, a.payload::text AS payload, a.priority, a.attempts, a.max_attempts,
-       a.run_after, a.timeout_seconds, a.locked_at, a.locked_by, a.dedupe_key, a.last_error, a.created_at, a.updated_at, a.lost,
-       a.releases, a.backoff_seconds
+RETURNING 0 AS lane, a.place, a.id, a.claim_id,
+       a.queue, a.job_type, a.payload::text AS payload, a.priority, a.attempts, a.max_attempts, date_part('epoch', a.run_after) AS run_after,
+       a.timeout_seconds, date_part('epoch', a.locked_at) AS locked_at, a.dedupe_key, a.last_error,
+       date_part('epoch', a.created_at) AS created_at, a.lost, a.releases, a.backoff_seconds

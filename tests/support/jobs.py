@@ -1,0 +1,47 @@
+"""Jobs as a claim gives them, without a database."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from pqrun.job.record import Job
+from pqrun.job.state import Status
+
+__all__ = ["NOW", "facts", "job_record"]
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def job_record(job_id: int = 7, **changes: Any) -> Job:
+    """A claimed job of the type ``t``, in its first attempt; its claim has the number of the job plus 1000."""
+    job = Job(
+        id=job_id,
+        claim_id=job_id + 1000,
+        queue="default",
+        job_type="t",
+        payload_json="{}",
+        priority=0,
+        attempts=1,
+        max_attempts=5,
+        _run_after=NOW,
+        timeout_seconds=None,
+        _locked_at=None,
+        dedupe_key=None,
+        last_error=None,
+        _created_at=NOW,
+        lost=0,
+        releases=0,
+        backoff_seconds=None,
+        status=Status.RUNNING,
+        locked_by=None,
+        _updated_at=NOW,
+    )
+    return msgspec.structs.replace(job, **changes)
+
+
+def facts(job: Job | None) -> dict[str, object]:
+    """What a job says, its times as datetimes: a claim and a look at the same row agree."""
+    assert job is not None
+    names = [name.lstrip("_") for name in Job.__struct_fields__]
+    return {name: getattr(job, name) for name in names}
