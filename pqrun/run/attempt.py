@@ -6,6 +6,7 @@ the reason. Whatever user code raises, SystemExit and KeyboardInterrupt included
 """
 
 import asyncio
+import functools
 import logging
 import math
 import time
@@ -81,6 +82,16 @@ def delay_before_next(job: Job, policy: BackoffPolicy) -> float:
     return judged.value
 
 
+async def _complete(
+    completions: Completions, claim: Claim, started: float, result: str | None, connection: Connection | None
+) -> None:
+    await completions.complete(claim, result, connection, duration_ms=_milliseconds_since(started))
+
+
+def _milliseconds_since(started: float) -> int:
+    return int((time.monotonic() - started) * 1000)
+
+
 class Attempt:
     """One start; ``run`` returns the outcome, None where the claim was lost."""
 
@@ -122,7 +133,8 @@ class Attempt:
             worker_id=around.worker_id,
             state=around.state,
             encode=handler.encode,
-            complete_claim=self._complete,
+            # Not a method of this attempt: a cycle of references would leave each of them to the garbage collector.
+            complete_claim=functools.partial(_complete, around.completions, self.claim, self.started),
         )
 
     async def run(self) -> Outcome | Completed | None:
@@ -179,10 +191,7 @@ class Attempt:
     @property
     def duration_ms(self) -> int:
         """Milliseconds since the start, by the worker's monotonic clock."""
-        return int((time.monotonic() - self.started) * 1000)
-
-    async def _complete(self, result: str | None, connection: Connection | None) -> None:
-        await self._around.completions.complete(self.claim, result, connection, duration_ms=self.duration_ms)
+        return _milliseconds_since(self.started)
 
     def _after_return(self, value: object) -> Outcome | None:
         reason = self.context.cancel_reason
@@ -229,7 +238,7 @@ class Attempt:
     async def _is_recorded(self) -> bool:
         while True:
             try:
-                return await self._around.completions.find_claim(self.claim) is not None
+                return await self._around.completions.find_claim(self.claim) is Status.DONE
             except StoreError:
                 await asyncio.sleep(VERIFY_SECONDS)
 

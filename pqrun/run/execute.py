@@ -89,6 +89,8 @@ class Executor:
         self._changed = asyncio.Event()  # set at each end and at close
         self._sweep: asyncio.TimerHandle | None = None
         self._threads_told = False
+        self._low_water = 0  # with so few claims left waiting, more could be fetched
+        self._tells_picked = True  # whether anybody listens: asked once for each piece of work that comes
 
     # What fetching asks.
 
@@ -145,7 +147,9 @@ class Executor:
     def take(self, jobs: Sequence[Job]) -> None:
         """Start these jobs, or keep them until a slot is free; after ``close`` they go back."""
         now = time.monotonic()
-        self._waiting.extend((job, now) for job in jobs)
+        self._tells_picked = self._events.hears(events.Picked)
+        self._waiting.extend([(job, now) for job in jobs])
+        self._low_water = self._prefetch.target(now) // 2
         if self._is_closed:
             self.release_unstarted()
             return
@@ -270,7 +274,7 @@ class Executor:
         attempt = Attempt(job, self._handlers[job.job_type], self._around)
         self._last_start = attempt.started
         self._running[attempt.claim] = attempt
-        if self._events.hears(events.Picked):
+        if self._tells_picked:
             self._events.emit(events.Picked(job))
         # The attempt keeps its task alive: the loop itself holds tasks weakly.
         attempt.task = asyncio.get_running_loop().create_task(self._run(attempt), context=self._context.copy())
@@ -326,7 +330,8 @@ class Executor:
         self._changed.set()
         if self._waiting:
             self._fill()
-        self._on_room()
+        if len(self._waiting) <= self._low_water:
+            self._on_room()
 
     def _stop(self, attempt: Attempt, reason: CancelReason) -> None:
         if attempt.context.cancelled or attempt.is_over or attempt.claim not in self._running:

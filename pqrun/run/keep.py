@@ -112,7 +112,7 @@ class Keeper:
         self._worker: int | None = None  # written by the keeper's loop alone
         self._others: frozenset[int] = frozenset()  # the same: who was there at the last beat
         self._was_gone = False  # the same: whether somebody was missing then
-        self._hears = True  # the same: a session that holds a lock also hears notifications
+        self._holds_lock = False  # the same; never behind a pooler, where no notification is heard either
         self._is_set_up = False  # the same: whether the present connection listens and holds the lock
         self._streak = ErrorStreak("keep", policy)  # the same
         self._task: asyncio.Task[None] | None = None
@@ -186,6 +186,9 @@ class Keeper:
         beats = await registry.beat(worker)
         if not beats.is_registered:
             await self._register(registry)
+        elif not self._holds_lock:
+            # After a connection that broke in silence the server may keep its session, with the lock, for a while.
+            self._holds_lock = await registry.hold_lock(worker)
         self._note_gone(beats)
         await self._observe(registry, beats)
 
@@ -198,20 +201,20 @@ class Keeper:
         await registry.connect()
         await registry.listen(lambda message: self._tell(self._on_message, message))
         if self._worker is not None:
-            self._hears = await registry.hold_lock(self._worker)
+            self._holds_lock = await registry.hold_lock(self._worker)
         self._is_set_up = True
         self._tell(self._on_connected)  # whatever was announced before is not heard
 
     async def _register(self, registry: Registry) -> None:
         worker = await registry.register(self._worker_id, socket.gethostname(), os.getpid())
-        self._hears = await registry.hold_lock(worker)
+        self._holds_lock = await registry.hold_lock(worker)
         self._worker = worker
         self._tell(self._on_registered, worker)
 
     def _note_gone(self, beats: Beats) -> None:
         """Where no notification is heard, the registry itself tells of a death that another worker has found: its jobs may wait for us."""
         others = frozenset(beat.worker for beat in beats.others)
-        is_gone = not self._hears and not self._others <= others
+        is_gone = not self._holds_lock and not self._others <= others
         if is_gone or self._was_gone:  # and once more: who found it dead may not have taken its jobs back yet
             self._tell(self._on_gone)
         self._others, self._was_gone = others, is_gone

@@ -69,6 +69,7 @@ class Settler:
         self._in_doubt = False  # the last try may have been written
         self._refused: set[Claim] = set()  # no outcome of theirs can be stored
         self._awaited: dict[int, float] = {}  # id → when to forget it
+        self._tells_done = True  # whether anybody listens: asked once for each batch
         self._idle = asyncio.Event()
         self._idle.set()
         self.service = Service("settle", self._tick, events=events, policy=policy)
@@ -118,8 +119,9 @@ class Settler:
 
     def _add(self, pending: _Pending) -> None:
         self._pending.append(pending)
-        self._idle.clear()
-        self.service.wake()
+        if len(self._pending) == 1:  # those behind it go with it, or with the next: the tick looks again by itself
+            self._idle.clear()
+            self.service.wake()
 
     async def _tick(self) -> float:
         if not self._in_flight:
@@ -180,6 +182,7 @@ class Settler:
 
     async def _tell(self, batch: list[_Pending], settled: list[Settled]) -> None:
         written = {s.claim: s for s in settled}
+        self._tells_done = self._events.hears(events.Done)
         if self._in_doubt:
             for outcome in (p.outcome for p in batch if p.outcome.claim not in written):
                 if (before := await self._written_before(outcome)) is not None:
@@ -202,7 +205,9 @@ class Settler:
         """After a try with unknown end: what that one wrote. A job that went back to waiting has no trace of its claim."""
         status = await self._store.find_claim(outcome.claim)
         if status is not None:
-            return Settled(outcome.claim, status, None)
+            # FAILED where we wrote something else: by a reaper, which had lost patience with us.
+            is_ours = status is not Status.FAILED or isinstance(outcome, outcomes.Failed)
+            return Settled(outcome.claim, status, None) if is_ours else None
         match outcome:
             case outcomes.Retrying():
                 return Settled(outcome.claim, Status.SCHEDULED, outcome.delay_seconds)
@@ -228,7 +233,7 @@ class Settler:
             return
         match outcome:
             case outcomes.Done():
-                if self._events.hears(events.Done):
+                if self._tells_done:
                     self._events.emit(events.Done(job, outcome.duration_ms))
             case outcomes.Retrying():
                 self._events.emit(events.Retrying(job, one_line(error_summary(outcome.error)), outcome.delay_seconds))

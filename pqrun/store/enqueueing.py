@@ -5,15 +5,17 @@ inserted in the next round. So an id that is returned has committed, or is the c
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Protocol
 
 from asyncpg import Record
 
+from pqrun.errors import StoreError
 from pqrun.job.record import Enqueued, NewJob
 from pqrun.store.link import Session
 
-__all__ = ["BATCH_ROWS", "Runs", "announce", "copy_jobs", "insert_or_find", "is_for_copy"]
+__all__ = ["BATCH_ROWS", "Runs", "announce", "copy_jobs", "insert_or_find", "insert_then_find", "is_for_copy"]
 
 BATCH_ROWS = 5_000
 """Rows per statement: few round trips, yet no message of unbounded size."""
@@ -65,21 +67,45 @@ async def insert_or_find(session: Runs, jobs: Sequence[NewJob], *, notify: bool 
     for start in range(0, len(jobs), BATCH_ROWS):
         pending = list(range(start, min(start + BATCH_ROWS, len(jobs))))
         while pending:
-            columns = _columns([jobs[i] for i in pending])
-            if len(pending) == 1:
-                rows = await session.run("enqueue_one", *(column[0] for column in columns), notify)
-            else:
-                rows = await session.run("enqueue", *columns, notify)
-            for row in rows:
-                found[pending[row["position"] - 1]] = Enqueued(row["id"], created=True)
-            pending = [i for i in pending if found[i] is None]
-            if not pending:
-                break
-            keys = [jobs[i].job_type for i in pending], [jobs[i].dedupe_key for i in pending]
-            for row in await session.run("find_active", *keys):
-                found[pending[row["position"] - 1]] = Enqueued(row["id"], created=False)
-            pending = [i for i in pending if found[i] is None]
+            pending = await _insert(session, jobs, pending, found, notify=notify)
+            pending = await _find(session, jobs, pending, found)
     return [enqueued for enqueued in found if enqueued is not None]
+
+
+async def insert_then_find(link: Runs, jobs: Sequence[NewJob], *, notify: bool) -> list[Enqueued | None]:
+    """One round of the same, each statement a transaction of its own; None for a job that is not written and whose key was not found.
+
+    Raises StoreError and its kinds where nothing is known to be written: what the insert wrote stands, whatever becomes of the look-up.
+    """
+    found: list[Enqueued | None] = [None] * len(jobs)
+    pending = await _insert(link, jobs, list(range(len(jobs))), found, notify=notify)
+    with contextlib.suppress(StoreError):
+        await _find(link, jobs, pending, found)
+    return found
+
+
+async def _insert(
+    session: Runs, jobs: Sequence[NewJob], pending: list[int], found: list[Enqueued | None], *, notify: bool
+) -> list[int]:
+    """Insert the pending ones (their places in ``jobs``), note their ids in ``found``, and return those that met an active key."""
+    columns = _columns([jobs[i] for i in pending])
+    if len(pending) == 1:
+        rows = await session.run("enqueue_one", *(column[0] for column in columns), notify)
+    else:
+        rows = await session.run("enqueue", *columns, notify)
+    for row in rows:
+        found[pending[row["position"] - 1]] = Enqueued(row["id"], created=True)
+    return [i for i in pending if found[i] is None]
+
+
+async def _find(session: Runs, jobs: Sequence[NewJob], pending: list[int], found: list[Enqueued | None]) -> list[int]:
+    """Look up the active jobs that hold the keys of the pending ones; return those whose key has become free meanwhile."""
+    if not pending:
+        return []
+    keys = [jobs[i].job_type for i in pending], [jobs[i].dedupe_key for i in pending]
+    for row in await session.run("find_active", *keys):
+        found[pending[row["position"] - 1]] = Enqueued(row["id"], created=False)
+    return [i for i in pending if found[i] is None]
 
 
 def is_for_copy(jobs: Sequence[NewJob]) -> bool:

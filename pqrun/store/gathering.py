@@ -9,13 +9,13 @@ out, and one follows at their end. A NOTIFY holds a lock of the whole server dur
 """
 
 import asyncio
-import contextlib
+import contextvars
 import copy
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final, TypeAlias
 
-from pqrun.errors import ConflictError, DatabaseUnavailableError, NotOpenError, StoreError
+from pqrun.errors import ConflictError, DatabaseUnavailableError, NotOpenError, PqrunError, StoreError
 from pqrun.job.record import Enqueued, NewJob
 
 __all__ = ["GATHER_SETTINGS", "QUIET_SECONDS", "Gatherer"]
@@ -25,6 +25,9 @@ GATHER_ROWS = 500
 
 QUIET_SECONDS = 0.002
 """How long the notifications of a lane rest after one: the trailing one comes well within 5 ms."""
+
+RETELL_SECONDS = 0.25
+"""After an announcement that failed."""
 
 LANES_MAX = 10_000
 """Lanes remembered; beyond that all are forgotten, and told anew."""
@@ -42,14 +45,14 @@ _Waiting: TypeAlias = "tuple[NewJob, asyncio.Future[Enqueued | None]]"
 class Gatherer:
     """Belongs to one event loop; see the module's docstring.
 
-    ``write`` writes a batch in one transaction, with or without notifications; ``announce`` tells lanes of new jobs;
-    ``write_alone`` waits for locks as long as it takes.
+    ``write`` writes a batch in one transaction, with or without notifications (None: not written, it must go alone); ``announce`` tells
+    lanes of new jobs; ``write_alone`` waits for locks as long as it takes.
     """
 
     def __init__(
         self,
         *,
-        write: Callable[[Sequence[NewJob], bool], Awaitable[list[Enqueued]]],
+        write: Callable[[Sequence[NewJob], bool], Awaitable[list[Enqueued | None]]],
         write_alone: Callable[[NewJob], Awaitable[Enqueued]],
         announce: Callable[[Sequence[_Lane]], Awaitable[None]],
     ) -> None:
@@ -57,12 +60,15 @@ class Gatherer:
         self._write_alone = write_alone
         self._announce = announce
         self._waiting: list[_Waiting] = []  # the callers', for the next flight
-        self._flight: asyncio.Task[None] | None = None
+        self._flight: asyncio.Task[object] | None = None
         self._told: dict[_Lane, float] = {}  # when a lane was last announced, monotonic
         self._untold: set[_Lane] = set()  # written without a word since then
         self._alarm: asyncio.TimerHandle | None = None  # for the word that is still to come
-        self._telling: asyncio.Task[None] | None = None
+        self._telling: asyncio.Task[object] | None = None
         self._is_closed = False
+        self._callers = 0  # who has not heard yet
+        self._all_told = asyncio.Event()
+        self._all_told.set()
 
     async def enqueue(self, job: NewJob) -> Enqueued:
         """Write one job, with whatever else is on its way. Raises StoreError and its kinds."""
@@ -71,9 +77,16 @@ class Gatherer:
         done: asyncio.Future[Enqueued | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((job, done))
         if self._flight is None:
-            self._flight = asyncio.create_task(self._fly(), name="pqrun enqueue")
-        enqueued = await done
-        return await self._write_alone(job) if enqueued is None else enqueued
+            self._flight = _start(self._fly(), "pqrun enqueue")
+        self._callers += 1
+        self._all_told.clear()
+        try:
+            enqueued = await done
+            return await self._write_alone(job) if enqueued is None else enqueued
+        finally:
+            self._callers -= 1
+            if not self._callers:
+                self._all_told.set()
 
     async def close(self, timeout: float) -> None:
         """Let what is on its way arrive, within ``timeout`` seconds; what comes later is refused."""
@@ -81,10 +94,11 @@ class Gatherer:
         if self._alarm is not None:
             self._alarm.cancel()
         until = time.monotonic() + timeout
+        await _end(_start(self._all_told.wait(), "pqrun close"), timeout)  # those who went on alone, too
         if self._flight is not None:
-            await _end(self._flight, timeout)
+            await _end(self._flight, max(until - time.monotonic(), 0.0))
         if self._untold:
-            self._telling = asyncio.create_task(self._tell())
+            self._telling = _start(self._tell(), "pqrun announce")
         if self._telling is not None:
             await _end(self._telling, max(until - time.monotonic(), 0.0))
         self._fail(self._waiting, NotOpenError("the store was closed before this job was written"))
@@ -99,6 +113,9 @@ class Gatherer:
                     await self._carry(batch)
         finally:
             self._flight = None
+            if not self._is_closed:  # cut off by somebody else: these were not on their way
+                left, self._waiting = self._waiting, []
+                _send_alone(left)
 
     async def _carry(self, batch: list[_Waiting]) -> None:
         jobs = [job for job, _ in batch]
@@ -106,7 +123,7 @@ class Gatherer:
         is_loud = self._is_loud(jobs, lanes)
         try:
             written = await self._write(jobs, is_loud)
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001  # each caller raises it
             self._fail(batch, error)
             return
         except BaseException:
@@ -120,15 +137,12 @@ class Gatherer:
                 done.set_result(enqueued)
 
     def _fail(self, batch: Sequence[_Waiting], error: Exception) -> None:
-        may_go_alone = isinstance(error, StoreError) and (type(error) is StoreError or error.sqlstate in _HELD_UP)
-        may_go_alone = may_go_alone or isinstance(error, ConflictError)
+        if _wrote_nothing(error):
+            _send_alone(batch)
+            return
         for _, done in batch:
-            if done.done():
-                continue
-            if may_go_alone:
-                done.set_result(None)
-            else:
-                done.set_exception(copy.copy(error))  # one each: a traceback grows where it is raised
+            if not done.done():  # one each: a traceback grows where it is raised
+                done.set_exception(copy.copy(error) if isinstance(error, PqrunError) else error)
 
     def _is_loud(self, jobs: Sequence[NewJob], lanes: set[_Lane]) -> bool:
         """Whether this batch announces itself: it holds a job for later, or a lane that was quiet."""
@@ -140,28 +154,52 @@ class Gatherer:
     def _note(self, lanes: set[_Lane], *, is_loud: bool) -> None:
         if not is_loud:
             self._untold |= lanes
-            if self._alarm is None:
-                self._alarm = asyncio.get_running_loop().call_later(QUIET_SECONDS, self._ring)
+            self._set_alarm(QUIET_SECONDS)
             return
         self._untold -= lanes
         if len(self._told) > LANES_MAX:
             self._told.clear()
         self._told.update(dict.fromkeys(lanes, time.monotonic()))
 
+    def _set_alarm(self, seconds: float) -> None:
+        if self._alarm is None and not self._is_closed:
+            self._alarm = asyncio.get_running_loop().call_later(seconds, self._ring, context=contextvars.Context())
+
     def _ring(self) -> None:
         self._alarm = None
         if self._untold and not self._is_closed:
-            self._telling = asyncio.create_task(self._tell(), name="pqrun announce")
+            self._telling = _start(self._tell(), "pqrun announce")
 
     async def _tell(self) -> None:
         """Announce what was written without a word; a flight that was loud has done so meanwhile for its own lanes."""
         lanes, self._untold = list(self._untold), set()
         self._told.update(dict.fromkeys(lanes, time.monotonic()))
-        with contextlib.suppress(StoreError):  # a hint: workers poll
+        try:
             await self._announce(lanes)
+        except StoreError:  # a hint, and workers poll: yet nobody would wake an idle one before
+            self._untold.update(lanes)
+            self._set_alarm(RETELL_SECONDS)
 
 
-async def _end(task: asyncio.Task[None], timeout: float) -> None:
+def _start(coroutine: Coroutine[object, object, object], name: str) -> asyncio.Task[object]:
+    """Start a task that belongs to no caller: nothing of a caller's context reaches the statements of others."""
+    return asyncio.create_task(coroutine, name=name, context=contextvars.Context())
+
+
+def _wrote_nothing(error: Exception) -> bool:
+    """Whether PostgreSQL refused the batch for what is in it, or for what others do: alone its jobs may come through."""
+    if not isinstance(error, StoreError) or error.sqlstate is None:
+        return False  # what the driver says by itself may come after the commit
+    return type(error) is StoreError or isinstance(error, ConflictError) or error.sqlstate in _HELD_UP
+
+
+def _send_alone(batch: Sequence[_Waiting]) -> None:
+    for _, done in batch:
+        if not done.done():
+            done.set_result(None)
+
+
+async def _end(task: asyncio.Task[object], timeout: float) -> None:
     """Wait for a task, and cut it off when the time is over."""
     await asyncio.wait({task}, timeout=timeout)
     if not task.done():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pqrun.errors import NotOpenError
 from pqrun.job.record import Enqueued, NewJob
-from pqrun.store.enqueueing import announce, copy_jobs, insert_or_find, is_for_copy
+from pqrun.store.enqueueing import announce, copy_jobs, insert_or_find, insert_then_find, is_for_copy
 from pqrun.store.failure import translating
 from pqrun.store.gathering import Gatherer
 from pqrun.store.link import Link, Session, repeated
@@ -28,12 +28,11 @@ class Producer:
         """Gather single jobs on this link; ``is_kept``: it has a connection of its own."""
         self._link = link
 
-        async def write(jobs: Sequence[NewJob], is_loud: bool) -> list[Enqueued]:
+        async def write(jobs: Sequence[NewJob], is_loud: bool) -> list[Enqueued | None]:
             if not is_kept and len(jobs) == 1 and jobs[0].dedupe_key is None:
-                return [
-                    await self._write_alone(jobs[0])
-                ]  # on a pool of the users' a transaction takes more round trips
-            return await insert_or_find(link, jobs, notify=is_loud)
+                # On a pool of the users' a transaction takes more round trips.
+                return [await self._write_alone(jobs[0], notify=is_loud)]
+            return await insert_then_find(link, jobs, notify=is_loud)
 
         self._gatherer = Gatherer(
             write=write, write_alone=self._write_alone, announce=functools.partial(announce, link)
@@ -77,10 +76,11 @@ class Producer:
             return await copy_jobs(session, self._statements.schema, jobs)
         return await insert_or_find(session, jobs)
 
-    async def _write_alone(self, job: NewJob) -> Enqueued:
+    async def _write_alone(self, job: NewJob, *, notify: bool = True) -> Enqueued:
         async def write() -> Enqueued:
             with translating(self._statements.schema):
                 async with self._source.acquire_own() as connection:
-                    return (await insert_or_find(Session(connection, self._statements), [job]))[0]
+                    session = Session(connection, self._statements)
+                    return (await insert_or_find(session, [job], notify=notify))[0]
 
         return await repeated(write)

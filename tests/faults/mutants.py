@@ -25,7 +25,7 @@ def _mutant(name: str, statement: str, *changes: tuple[str, str]) -> Mutant:
     return Mutant(name, statement, changes)
 
 
-IS_READY = "a.status || '' = 'READY' AND a.lost + 0 = 0"
+IS_READY = "a.status = 'READY' AND a.lost = 0 AND a.attempts < a.max_attempts"
 FROM_GONE = "      FROM gone\n    RETURNING id\n"
 KEY = "ON CONFLICT (job_type, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING"
 OLD_ENOUGH = "f.finished_at < statement_timestamp() - $1::double precision * interval '1 second'"

@@ -253,13 +253,15 @@ async def test_a_job_that_failed_while_the_claim_looked_keeps_its_delay(
         )
         await connection.execute("UPDATE pqrun.jobs SET lost = 1, attempts = 1 WHERE id = $1", lost)
         rows = await looking.fetch("FETCH ALL FROM look")
-    assert [row["id"] for row in rows] == [ready]
+    assert [row["spot"] for row in rows] == [
+        await connection.fetchval("SELECT ctid::text FROM pqrun.jobs WHERE id = $1", ready)
+    ]
 
 
 def claim_by_hand(worker: int) -> str:
     """What picks the jobs in claim.sql; a cursor is the way to a statement whose snapshot is older than what it locks."""
     sql = Statements("pqrun")["claim"]
-    text = sql[: sql.index("), claimed AS (")] + ") SELECT l.id, 1 FROM picked l"
+    text = sql[: sql.index("), claimed AS (")] + ") SELECT l.spot::text AS spot FROM picked l"
     for mark, value in (
         ("$10", "'{t}'"),
         ("$11", "'{}'"),
