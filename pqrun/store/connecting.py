@@ -3,11 +3,12 @@
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 
 from pqrun.errors import ConfigurationError, DatabaseUnavailableError
+from pqrun.store.hosts import connect
 from pqrun.store.pooler import learn_types
 
 __all__ = [
@@ -24,7 +25,10 @@ __all__ = [
     "taught",
 ]
 
-CONNECT_ERRORS = (TimeoutError, ValueError, OverflowError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+CONNECT_ERRORS = (
+    *(TimeoutError, ValueError, OverflowError, OSError),
+    *(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError),
+)
 """What opening a connection raises; ValueError is a DSN that the driver cannot read, and may show it."""
 
 CONNECT_SECONDS = 10.0
@@ -72,12 +76,15 @@ def _problem_of(dsn: str) -> str | None:
         parts = urlsplit(dsn)
     except ValueError:
         return "cannot be read"
-    if not all(map(_is_host, parts.netloc.rpartition("@")[2].split(","))):
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    if not all(map(_is_host, hosts)) or (len(hosts) > 1 and "" in hosts):
         return "has no readable host and port; is a character of the password not percent-encoded?"
     if "@" in parts.path:
         return "has an unescaped '/' before its host (write %2F)"
     if not all("=" in option for option in parts.query.split("&") if option):
         return "has an unescaped '?' (write %3F)"
+    if any("" in hosts.split(",") for hosts in parse_qs(parts.query).get("host", [])):
+        return "names a host without a name"
     return None
 
 
@@ -103,7 +110,7 @@ async def open_connection(
 ) -> asyncpg.Connection:
     """Open one connection; raise ConfigurationError for a malformed DSN, DatabaseUnavailableError where nobody answers."""
     try:
-        return await asyncpg.connect(
+        return await connect(
             check_dsn(dsn),
             timeout=CONNECT_SECONDS,
             command_timeout=COMMAND_SECONDS,
@@ -133,13 +140,12 @@ async def open_pool(dsn: str, find_pooler: Callable[[], Awaitable[bool]]) -> asy
     """
     is_pooled = False
 
-    async def connect(*arguments: Any, **options: Any) -> asyncpg.Connection:  # noqa: ANN401  # the driver's, passed on
+    async def open_one(dsn: str, **options: Any) -> asyncpg.Connection:  # noqa: ANN401  # the driver's, passed on
         nonlocal is_pooled
         is_pooled = await find_pooler()
         if not is_pooled:
-            return await asyncpg.connect(*arguments, statement_cache_size=STATEMENT_CACHE_SIZE, **options)
-        connection = await asyncpg.connect(*arguments, statement_cache_size=0, **options)
-        return await taught(connection)
+            return await connect(dsn, statement_cache_size=STATEMENT_CACHE_SIZE, **options)
+        return await taught(await connect(dsn, statement_cache_size=0, **options))
 
     async def reset(connection: asyncpg.Connection) -> None:
         # Behind a pooler this would reset whatever server connection is free: there is no session of ours to be reset.
@@ -152,7 +158,7 @@ async def open_pool(dsn: str, find_pooler: Callable[[], Awaitable[bool]]) -> asy
             check_dsn(dsn),
             min_size=0,
             max_size=POOL_MAX_SIZE,
-            connect=connect,
+            connect=open_one,
             reset=reset,
             timeout=CONNECT_SECONDS,
             command_timeout=COMMAND_SECONDS,
@@ -174,6 +180,10 @@ def explain(error: BaseException, dsn: str | None) -> ConfigurationError | Datab
         return DatabaseUnavailableError(f"cannot connect to {where}: no connection within {CONNECT_SECONDS:g} s")
     if isinstance(error, OSError):
         return DatabaseUnavailableError(f"cannot connect to {where}: {error.strerror or type(error).__name__}")
-    if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError):
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return DatabaseUnavailableError(
+            f"cannot connect to {where}: no server there is what target_session_attrs says (read-write: none takes writes)"
+        )
+    if isinstance(error, (asyncpg.InterfaceError, asyncpg.InternalClientError)) and not isinstance(error, ValueError):
         return DatabaseUnavailableError(f"cannot connect to {where}: the driver gave up ({type(error).__name__})")
     return ConfigurationError(f"the DSN cannot be read: {_EXPECTED}")

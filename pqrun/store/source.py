@@ -3,13 +3,13 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TypeAlias, cast
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from pqrun.errors import ConfigurationError, NotOpenError, WrongLoopError
+from pqrun.errors import ConfigurationError, DatabaseUnavailableError, NotOpenError, WrongLoopError
 from pqrun.store.connecting import (
     CONNECT_ERRORS,
     CONNECT_SECONDS,
@@ -236,12 +236,14 @@ class PoolSource:
         connection = await self.borrow(pool)
         try:
             yield connection
-        except DRIVER_ERRORS as error:
-            if is_spoilt(error):  # else its release would wait once more for a server that does not answer
-                terminate(connection)
+        except (DatabaseUnavailableError, *DRIVER_ERRORS) as error:
+            if isinstance(error, DatabaseUnavailableError) or is_spoilt(error):
+                terminate(connection)  # else its release would wait once more for a server that does not answer
             raise
         finally:
-            await pool.release(cast("PoolConnectionProxy", connection))
+            # What was done on it, or raised, stands: a connection that cannot be made ready for the next borrower is ended by the pool.
+            with suppress(*DRIVER_ERRORS):
+                await pool.release(cast("PoolConnectionProxy", connection))
 
     @asynccontextmanager
     async def acquire_own(self) -> AsyncIterator[asyncpg.Connection]:

@@ -10,7 +10,8 @@
 -- What ends is deleted without a lock before: when a cancel request comes in between, the DELETE waits and sees it. What goes back
 -- is locked first, since a request decides which of two parts it is for, and both see one snapshot.
 -- Rows: those that went back, those that were cancelled instead, and all that ended when a claim among them was lost; and one with the
--- number of those that ended. So the rule, all ended as they should, is one row.
+-- number of those that ended. So the rule, all ended as they should, is one row. (What is asked of every row stands first in it: a
+-- column costs the reading of all before it.)
 WITH input AS MATERIALIZED (
     SELECT u.*, u.status IN ('DONE', 'FAILED', 'CANCELLED') AS is_end
       FROM unnest($1::text::bigint[], $2::text::bigint[], $3::text::text[], $4::text[], $5::text[], $6::text::bigint[],
@@ -27,24 +28,25 @@ WITH input AS MATERIALIZED (
 ), ended AS (
     DELETE FROM /*$schema*/pqrun.jobs_active a USING input u
      WHERE u.is_end AND a.id = u.id AND a.claim_id IS NOT DISTINCT FROM u.claim_id AND a.locked_at IS NOT NULL
-    RETURNING a.*, CASE WHEN a.cancel_requested_at IS NOT NULL THEN 'CANCELLED' ELSE u.status END AS new_status, u.status AS asked,
-              u.result AS new_result, u.error AS new_error, u.duration_ms AS new_duration_ms, u.lost AS more_lost
+    RETURNING a.cancel_requested_at IS NOT NULL AS is_cancelled, a.cancel_requested_at IS NULL AND u.status = 'DONE' AS is_done, u.status AS asked,
+              u.result AS new_result, u.error AS new_error, u.duration_ms AS new_duration_ms, u.lost AS more_lost, a.*
 ), gone AS (
     DELETE FROM /*$schema*/pqrun.jobs_active a USING held h
      WHERE a.id = h.id AND h.is_cancelled
-    RETURNING a.*, 'CANCELLED' AS new_status, h.status AS asked, NULL AS new_result, h.error AS new_error,
-              h.duration_ms AS new_duration_ms, h.lost AS more_lost
-), over AS MATERIALIZED (
+    RETURNING true AS is_cancelled, false AS is_done, h.status AS asked, NULL AS new_result, h.error AS new_error,
+              h.duration_ms AS new_duration_ms, h.lost AS more_lost, a.*
+), over AS NOT MATERIALIZED (
     SELECT * FROM ended UNION ALL SELECT * FROM gone
 ), finished AS (
     INSERT INTO /*$schema*/pqrun.jobs_finished
            (id, place, claim_id, worker, run_after, locked_at, finished_at, cancel_requested_at, created_at, updated_at, timeout_seconds,
             duration_ms, attempts, max_attempts, lost, releases, priority, queue, job_type, status, locked_by, dedupe_key, payload,
             last_error, result, backoff_seconds)
-    SELECT id, place, claim_id, CASE WHEN new_status = 'DONE' THEN worker END, run_after, CASE WHEN new_status = 'DONE' THEN locked_at END,
-           clock_timestamp(), cancel_requested_at, created_at, clock_timestamp(), timeout_seconds, new_duration_ms, attempts, max_attempts,
-           lost + coalesce(more_lost, 0), releases, priority, queue, job_type, new_status, CASE WHEN new_status = 'DONE' THEN locked_by END,
-           dedupe_key, payload, coalesce(new_error, last_error), CASE WHEN new_status = 'DONE' THEN new_result::jsonb END, backoff_seconds
+    SELECT id, place, claim_id, CASE WHEN is_done THEN worker END, run_after, CASE WHEN is_done THEN locked_at END, clock_timestamp(),
+           cancel_requested_at, created_at, clock_timestamp(), timeout_seconds, new_duration_ms, attempts, max_attempts,
+           lost + coalesce(more_lost, 0), releases, priority, queue, job_type, CASE WHEN is_cancelled THEN 'CANCELLED' ELSE asked END,
+           CASE WHEN is_done THEN locked_by END, dedupe_key, payload, coalesce(new_error, last_error),
+           CASE WHEN is_done THEN new_result::jsonb END, backoff_seconds
       FROM over
 ), kept AS (
     UPDATE /*$schema*/pqrun.jobs_active a
@@ -70,8 +72,8 @@ WITH input AS MATERIALIZED (
 SELECT NULL::bigint AS id, NULL::bigint AS claim_id, NULL::text AS status, NULL::double precision AS due_in_seconds,
        (SELECT count(*) FROM ended) AS ended, (SELECT sum(messages)::bigint FROM announced) AS messages
 UNION ALL
-SELECT id, claim_id, new_status, NULL, NULL, NULL
+SELECT id, claim_id, CASE WHEN is_cancelled THEN 'CANCELLED' ELSE asked END, NULL, NULL, NULL
   FROM over
- WHERE new_status <> asked OR (SELECT count(*) FROM ended) < (SELECT count(*) FROM input WHERE is_end)
+ WHERE is_cancelled OR (SELECT count(*) FROM ended) < (SELECT count(*) FROM input WHERE is_end)
 UNION ALL
 SELECT id, claim_id, status, extract(epoch FROM run_after - clock_timestamp())::double precision, NULL, NULL FROM kept
