@@ -6,6 +6,7 @@ The driver's messages are kept (they name tables and SQLSTATEs), its DETAIL is n
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 import asyncpg
 
@@ -18,6 +19,7 @@ __all__ = [
     "is_spoilt",
     "is_standing",
     "migrate_hint",
+    "raise_by_itself",
     "terminate",
     "translate",
     "translating",
@@ -106,6 +108,17 @@ def _translate_state(error: asyncpg.PostgresError, schema: str) -> StoreError:
     return translated
 
 
+def raise_by_itself(error: BaseException) -> NoReturn:
+    """Raise at the end of a ``with`` block that the driver's error has ended.
+
+    That one is still being handled there; as the context of this one it would show its DETAIL, which may quote a row.
+    """
+    try:
+        raise error
+    finally:
+        error.__context__ = None
+
+
 @contextmanager
 def translating(schema: str = "pqrun") -> Iterator[None]:
     """Turn what the driver raises inside into pqrun's own errors, without the driver's in the chain; ``schema`` as for ``translate``."""
@@ -114,6 +127,5 @@ def translating(schema: str = "pqrun") -> Iterator[None]:
         yield
     except DRIVER_ERRORS as error:
         failure = translate(error, schema)
-    # Raised outside of the except block: the driver's error (whose DETAIL may quote a row) is not even its __context__.
     if failure is not None:
-        raise failure
+        raise_by_itself(failure)

@@ -32,7 +32,10 @@ RETELL_SECONDS = 0.25
 LANES_MAX = 10_000
 """Lanes remembered; beyond that all are forgotten, and told anew."""
 
-GATHER_SETTINGS: Final = "SET lock_timeout = 50; SET enable_seqscan = off; SET jit = off; SET statement_timeout = 30000"
+GATHER_SETTINGS: Final = (
+    "SET lock_timeout = 50; SET enable_seqscan = off; SET jit = off; SET plan_cache_mode = force_generic_plan;"
+    " SET statement_timeout = 30000"
+)
 """A row that somebody else holds may delay its neighbours for so many milliseconds, no longer."""
 
 _HELD_UP: Final = frozenset({"55P03", "57014"})

@@ -15,7 +15,15 @@ from typing import Protocol, TypeVar
 import asyncpg
 
 from pqrun.errors import ConflictError, DatabaseUnavailableError
-from pqrun.store.failure import DRIVER_ERRORS, is_conflict, is_spoilt, is_standing, terminate, translate
+from pqrun.store.failure import (
+    DRIVER_ERRORS,
+    is_conflict,
+    is_spoilt,
+    is_standing,
+    raise_by_itself,
+    terminate,
+    translate,
+)
 from pqrun.store.patience import Patience
 from pqrun.store.statements import Statements
 
@@ -41,9 +49,13 @@ REOPEN_SECONDS = 0.25
 
 PLANNER_SETTINGS = (
     "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off;"
+    " SET plan_cache_mode = force_generic_plan;"
     " SET statement_timeout = 30000; SET lock_timeout = 10000; SET idle_in_transaction_session_timeout = 60000"
 )
-"""A generic plan made while the table was empty would scan it whole for ever after: indexes only, whatever the statistics say."""
+"""A generic plan made while the table was empty would scan it whole for ever after: indexes only, whatever the statistics say.
+
+And one plan for good: by itself the planner thinks each claim worth a plan of its own, which takes longer than the claim (measured: 0.5 of
+0.95 ms for a single job)."""
 
 
 def _begin_with(settings: str) -> str:
@@ -210,7 +222,7 @@ class KeptLink:
                 failure = error
             if failure is not None:
                 await self._doubt(failure)
-                raise translate(failure, self._statements.schema)
+                raise_by_itself(translate(failure, self._statements.schema))
 
     async def close(self, timeout: float = 2.0) -> None:
         """Close the connection, the hard way if the server does not answer in time."""
