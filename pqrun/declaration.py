@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -314,6 +313,8 @@ def _checked_backoff(backoff: object) -> BackoffPolicy:
 
 
 def _unknown(name: str, known: Iterable[str], place: str) -> str:
+    from difflib import get_close_matches  # for a message, and not light
+
     close = get_close_matches(name, list(known), n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(sorted(known))}"
     return f"{place} has no option {name!r}; {hint}"

@@ -4,7 +4,6 @@ Callers are held to the names that the model declares, because a misspelt one th
 weeks later. Readers of stored payloads are not: a newer producer may know more fields.
 """
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias, TypeVar
@@ -116,6 +115,8 @@ def _sees_input_first(model: type) -> bool:
 
 
 def _unknown(keys: Iterable[str], known: Iterable[str], path: str = "") -> Iterator[tuple[str, str]]:
+    import difflib  # for a message, and not light
+
     candidates = list(known)
     for key in keys:
         close = difflib.get_close_matches(key, candidates, n=1)

@@ -5,7 +5,6 @@ with several placeholders can be read in one way only: in every value each ``%``
 the text between placeholders is written as ``%XX``, so that what separates the values cannot come from one of them.
 """
 
-import difflib
 import hashlib
 import string
 from collections.abc import Sequence
@@ -188,6 +187,8 @@ def _placeholder(name: str, literal_after: str, known: dict[str, PayloadField], 
 def _why_unknown(name: str, known: dict[str, PayloadField]) -> str:
     if any(char in name for char in ".[]"):
         return "goes into a field; only whole fields can be in a key"
+    import difflib  # for a message, and not light
+
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         return f"is not a field of the payload; did you mean {{{close[0]}}}?"

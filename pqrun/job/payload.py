@@ -10,7 +10,7 @@ from typing import Generic, NoReturn, TypeVar, cast
 
 import msgspec
 import typing_extensions
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel
 
 from pqrun.errors import DeclarationError, PayloadDecodeError, PayloadError
 from pqrun.job.annotation import is_model_class, plain_class, pydantic_form, type_name, unwrapped
@@ -126,7 +126,7 @@ def refuse_shape(model: object, *, where: str) -> None:
     cls = plain_class(model)
     if cls is None:
         return
-    if issubclass(cls, RootModel):
+    if getattr(cls, "__pydantic_root_model__", False):  # as pydantic itself asks; RootModel takes a while to import
         raise DeclarationError(f"{where}: a RootModel is not stored as an object; give it a field in a model")
     if issubclass(cls, msgspec.Struct) and cls.__struct_config__.array_like:
         raise DeclarationError(f"{where}: an array_like Struct is not stored as an object")

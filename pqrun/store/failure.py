@@ -3,7 +3,6 @@
 The driver's messages are kept (they name tables and SQLSTATEs), its DETAIL is not: that may quote a row with its payload.
 """
 
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
@@ -78,7 +77,11 @@ def terminate(connection: asyncpg.Connection) -> None:
 
 def migrate_hint(schema: str) -> str:
     """Name the command that makes or renews this schema."""
-    return "run: pqrun migrate" + ("" if schema == "pqrun" else f" --schema {shlex.quote(schema)}")
+    if schema == "pqrun":
+        return "run: pqrun migrate"
+    import shlex  # for a message
+
+    return f"run: pqrun migrate --schema {shlex.quote(schema)}"
 
 
 def translate(error: BaseException, schema: str = "pqrun") -> PqrunError:

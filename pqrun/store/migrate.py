@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import re
 from functools import cache
-from importlib.resources import files
 from typing import NamedTuple
 
 import asyncpg
@@ -42,6 +41,8 @@ class Migration(NamedTuple):
 @cache
 def migrations() -> tuple[Migration, ...]:
     """Return all migrations of this version of pqrun, in order."""
+    from importlib.resources import files  # as in statements.py
+
     folder = files("pqrun.store") / "migrations"
     return tuple(
         sorted(

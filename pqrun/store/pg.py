@@ -5,11 +5,10 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Self, cast
+from typing import Protocol, Self, cast
 
 import asyncpg
 
-from pqrun.embedded import EmbeddedServer, start_server_async
 from pqrun.errors import JobBusy, JobNotFound, OptionError, ResultTimeout, RetryRefused
 from pqrun.job.dedupe import stored_key
 from pqrun.job.options import (
@@ -49,6 +48,15 @@ BUSY_SECONDS = 5.0
 BUSY_LOOK_SECONDS = 0.05
 
 
+class _Server(Protocol):
+    """A database of the package's own (``pqrun.embedded``), running."""
+
+    @property
+    def dsn(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
 class PgJobStore:
     """Jobs in PostgreSQL, without decorators; ``App`` is built on it, and both share tables and workers.
 
@@ -65,7 +73,7 @@ class PgJobStore:
         self._waiter: Waiter | None = None
         self._producer = Producer(self._source, self._statements)
         self._opening = asyncio.Lock()
-        self._server: EmbeddedServer | None = None
+        self._server: _Server | None = None
         self._dsn: str | None = None  # the resolved one, while open
 
     def __repr__(self) -> str:
@@ -117,12 +125,14 @@ class PgJobStore:
 
     async def close(self, timeout: float = 10.0) -> None:
         """Close what ``start`` opened, within ``timeout`` seconds; a second close does nothing."""
+        clock = asyncio.get_running_loop().time
+        give_up = clock() + timeout
         waiter, self._waiter = self._waiter, None
         if self._source.is_here:
             await self._producer.close(timeout / 2)
             if waiter is not None:
                 await waiter.close()
-        await self._source.close(timeout)
+        await self._source.close(max(give_up - clock(), 0.1))
         server, self._server = self._server, None
         if server is not None:
             await asyncio.to_thread(server.close)
@@ -348,5 +358,7 @@ class PgJobStore:
         if not dsn.startswith(EMBEDDED_PREFIX):
             return dsn
         if self._server is None:
+            from pqrun.embedded import start_server_async  # only those who use it pay for its import
+
             self._server = await start_server_async(dsn.removeprefix(EMBEDDED_PREFIX))
         return self._server.dsn

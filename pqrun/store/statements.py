@@ -7,7 +7,6 @@ the notification channel).
 
 import re
 from functools import cache
-from importlib.resources import files
 
 from pqrun.errors import ConfigurationError
 
@@ -52,6 +51,8 @@ def render(template: str, schema: str) -> str:
 
 @cache
 def _templates() -> dict[str, str]:
+    from importlib.resources import files  # a third of what our own modules cost; needed when a store is made
+
     folder = files("pqrun.store") / "sql"
     return {
         entry.name.removesuffix(".sql"): entry.read_text("utf-8")
