@@ -18,10 +18,13 @@ from typing import Final, TypeAlias
 from pqrun.errors import ConflictError, DatabaseUnavailableError, NotOpenError, PqrunError, StoreError
 from pqrun.job.record import Enqueued, NewJob
 
-__all__ = ["GATHER_SETTINGS", "QUIET_SECONDS", "Gatherer"]
+__all__ = ["GATHER_SECONDS", "GATHER_SETTINGS", "QUIET_SECONDS", "Gatherer"]
 
 GATHER_ROWS = 500
 """Jobs in one statement at most."""
+
+GATHER_SECONDS = 10.0
+"""How long a statement may take at first: all single defers of the process wait for it."""
 
 QUIET_SECONDS = 0.002
 """How long the notifications of a lane rest after one: the trailing one comes well within 5 ms."""
@@ -56,7 +59,7 @@ class Gatherer:
         self,
         *,
         write: Callable[[Sequence[NewJob], bool], Awaitable[list[Enqueued | None]]],
-        write_alone: Callable[[NewJob], Awaitable[Enqueued]],
+        write_alone: Callable[[NewJob, bool], Awaitable[Enqueued]],
         announce: Callable[[Sequence[_Lane]], Awaitable[None]],
     ) -> None:
         self._write = write
@@ -85,11 +88,18 @@ class Gatherer:
         self._all_told.clear()
         try:
             enqueued = await done
-            return await self._write_alone(job) if enqueued is None else enqueued
+            return await self._go_alone(job) if enqueued is None else enqueued
         finally:
             self._callers -= 1
             if not self._callers:
                 self._all_told.set()
+
+    async def _go_alone(self, job: NewJob) -> Enqueued:
+        lanes = _lanes([job])
+        enqueued = await self._write_alone(job, not lanes)  # many may go alone at once: one word for all follows
+        if enqueued.created and lanes:
+            self._note(lanes, is_loud=False)
+        return enqueued
 
     async def close(self, timeout: float) -> None:
         """Let what is on its way arrive, within ``timeout`` seconds; what comes later is refused."""
@@ -122,10 +132,17 @@ class Gatherer:
 
     async def _carry(self, batch: list[_Waiting]) -> None:
         jobs = [job for job, _ in batch]
-        lanes = {(job.queue, job.priority) for job in jobs if job.run_after is None and job.delay_seconds is None}
+        lanes = _lanes(jobs)
         is_loud = self._is_loud(jobs, lanes)
         try:
-            written = await self._write(jobs, is_loud)
+            try:
+                written = await self._write(jobs, is_loud)
+            except StoreError as error:
+                if not (is_loud and error.sqlstate in _HELD_UP and all(map(_is_due, jobs))):
+                    raise
+                # Perhaps by the lock of NOTIFY: the commits of others that announce something wait for the disk with it.
+                is_loud = False
+                written = await self._write(jobs, is_loud)
         except Exception as error:  # noqa: BLE001  # each caller raises it
             self._fail(batch, error)
             return
@@ -149,7 +166,7 @@ class Gatherer:
 
     def _is_loud(self, jobs: Sequence[NewJob], lanes: set[_Lane]) -> bool:
         """Whether this batch announces itself: it holds a job for later, or a lane that was quiet."""
-        if any(job.run_after is not None or job.delay_seconds is not None for job in jobs):
+        if not all(map(_is_due, jobs)):
             return True
         quiet_since = time.monotonic() - QUIET_SECONDS
         return any(self._told.get(lane, 0.0) <= quiet_since for lane in lanes)
@@ -187,6 +204,15 @@ class Gatherer:
 def _start(coroutine: Coroutine[object, object, object], name: str) -> asyncio.Task[object]:
     """Start a task that belongs to no caller: nothing of a caller's context reaches the statements of others."""
     return asyncio.create_task(coroutine, name=name, context=contextvars.Context())
+
+
+def _is_due(job: NewJob) -> bool:
+    return job.run_after is None and job.delay_seconds is None
+
+
+def _lanes(jobs: Sequence[NewJob]) -> set[_Lane]:
+    """Where there will be something to do at once."""
+    return {(job.queue, job.priority) for job in jobs if _is_due(job)}
 
 
 def _wrote_nothing(error: Exception) -> bool:

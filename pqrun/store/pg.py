@@ -27,10 +27,10 @@ from pqrun.job.storable import dump_object
 from pqrun.store.borrowed import BorrowedLink
 from pqrun.store.connecting import check_dsn, describe_dsn, open_connection
 from pqrun.store.failure import DRIVER_ERRORS, translating
-from pqrun.store.gathering import GATHER_SETTINGS
+from pqrun.store.gathering import GATHER_SECONDS, GATHER_SETTINGS
 from pqrun.store.link import PLANNER_SETTINGS, KeptLink, Link, Session, repeated
 from pqrun.store.migrate import Migration, check_schema, migrate
-from pqrun.store.patience import FIRST_SECONDS, MOST_SECONDS, Patience
+from pqrun.store.patience import FIRST_SECONDS, Patience
 from pqrun.store.ports import Connection, Pool
 from pqrun.store.producing import Producer
 from pqrun.store.rows import stored_job
@@ -117,7 +117,7 @@ class PgJobStore:
         opener = None if self._dsn is None else self._source.opener(self._dsn, "pqrun results")
         self._waiter = Waiter(self, opener, f"{self.schema}:done")
         self._producer.open(
-            self.open_link("enqueue", kept=False, settings=GATHER_SETTINGS, patience=MOST_SECONDS),
+            self.open_link("enqueue", kept=False, settings=GATHER_SETTINGS, patience=GATHER_SECONDS),
             is_kept=self._dsn is not None,
         )
         if self._server is not None:

@@ -31,7 +31,7 @@ class Producer:
         async def write(jobs: Sequence[NewJob], is_loud: bool) -> list[Enqueued | None]:
             if not is_kept and len(jobs) == 1 and jobs[0].dedupe_key is None:
                 # On a pool of the users' a transaction takes more round trips.
-                return [await self._write_alone(jobs[0], notify=is_loud)]
+                return [await self._write_alone(jobs[0], is_loud)]
             return await insert_then_find(link, jobs, notify=is_loud)
 
         self._gatherer = Gatherer(
@@ -76,11 +76,11 @@ class Producer:
             return await copy_jobs(session, self._statements.schema, jobs)
         return await insert_or_find(session, jobs)
 
-    async def _write_alone(self, job: NewJob, *, notify: bool = True) -> Enqueued:
+    async def _write_alone(self, job: NewJob, is_loud: bool) -> Enqueued:
         async def write() -> Enqueued:
             with translating(self._statements.schema):
                 async with self._source.acquire_own() as connection:
                     session = Session(connection, self._statements)
-                    return (await insert_or_find(session, [job], notify=notify))[0]
+                    return (await insert_or_find(session, [job], notify=is_loud))[0]
 
         return await repeated(write)

@@ -174,7 +174,7 @@ async def test_a_primary_that_stands_still_is_left_for_the_promoted_standby(ledg
     assert not dead
 
 
-@pytest.mark.slow  # a producer has two connections, for single jobs and for many, and waits 30 s on each
+@pytest.mark.slow  # a producer waits 10 s for a single job, and 30 s for many
 async def test_a_producer_of_a_primary_that_stands_still_hears_a_named_error_and_goes_on(ledger: Ledger) -> None:
     async with migrated("synchronous") as pair, at_work(pair.dsn, ledger):
         async with producing(pair.dsn) as producer:

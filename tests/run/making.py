@@ -38,6 +38,7 @@ class Completions:
     def __init__(self) -> None:
         self.failures: list[Exception] = []  # raised by the next looks, in order
         self.is_committed = True
+        self.found: Status | None = None  # what a reaper has written instead
         self.written: list[Claim] = []
 
     async def complete(
@@ -48,7 +49,7 @@ class Completions:
     async def find_claim(self, claim: Claim) -> Status | None:
         if self.failures:
             raise self.failures.pop(0)
-        return Status.DONE if self.is_committed and claim in self.written else None
+        return Status.DONE if self.is_committed and claim in self.written else self.found
 
 
 class Bench:

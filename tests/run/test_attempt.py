@@ -13,6 +13,7 @@ from pqrun import App
 from pqrun.errors import DatabaseUnavailableError, PayloadDecodeError, ResultError
 from pqrun.job.outcome import Cancelled, Done, Failed, Released, Retrying
 from pqrun.job.policy import BackoffPolicy
+from pqrun.job.state import Status
 from pqrun.run import events
 from pqrun.run.attempt import delay_before_next
 from pqrun.run.context import JobContext
@@ -348,6 +349,17 @@ async def test_a_stop_that_comes_while_a_completion_is_looked_for_changes_nothin
     await bench.wait_idle()
     assert len(bench.heard.of(events.Done)) == is_committed
     assert [type(outcome) for _, outcome in bench.delivered] == ([] if is_committed else [Retrying])
+
+
+@pytest.mark.parametrize("found", [Status.FAILED, Status.CANCELLED])
+async def test_a_completion_that_did_not_commit_is_not_told_as_done_when_a_reaper_has_ended_the_job(
+    found: Status,
+) -> None:
+    bench = Bench(t=complete)
+    bench.completions.is_committed = False
+    bench.completions.found = found
+    await bench.outcome_of(make_job(), Retrying)  # which finds that the claim is lost
+    assert not bench.heard.of(events.Done)
 
 
 async def test_a_completing_handler_that_was_given_up_is_settled_when_its_transaction_is_over() -> None:

@@ -31,6 +31,7 @@ class Registry:
         self.is_connected = False
         self.is_registered = True
         self.is_pooled = False
+        self.locks_refused = 0
         self.others: list[Beat] = []
         self.free: frozenset[int] = frozenset()
         self.next_id = 1
@@ -55,7 +56,8 @@ class Registry:
 
     async def hold_lock(self, worker: int) -> bool:
         self.note("hold_lock", str(worker))
-        return not self.is_pooled
+        self.locks_refused -= 1
+        return not self.is_pooled and self.locks_refused < 0
 
     async def listen(self, on_message: Callable[[str], None]) -> None:
         self.note("listen")
@@ -352,3 +354,13 @@ async def test_where_it_hears_nothing_it_tells_that_a_worker_is_gone_and_once_mo
         beats = registry.beats
         await wait_until(lambda: registry.beats >= beats + 4)
     assert told.gone == (2 if is_pooled else 0)
+
+
+async def test_a_lock_that_an_earlier_session_still_holds_is_tried_for_until_it_is_had() -> None:
+    registry = Registry()
+    registry.locks_refused = 3
+    async with keeping(registry):
+        await wait_until(lambda: registry.asked("hold_lock") >= 4)
+        beats = registry.beats
+        await wait_until(lambda: registry.beats >= beats + 2)
+    assert registry.asked("hold_lock") == 4

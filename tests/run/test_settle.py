@@ -239,6 +239,24 @@ async def test_a_write_in_doubt_whose_claim_was_lost_is_told_as_lost(book: Book)
     assert book.heard.of(events.ClaimLost) == [events.ClaimLost(job)]
 
 
+@pytest.mark.parametrize("by_us", [outcomes.Done, outcomes.Retrying, outcomes.Released])
+async def test_a_write_in_doubt_whose_job_a_reaper_has_failed_meanwhile_is_told_as_lost(
+    book: Book, by_us: type[Outcome]
+) -> None:
+    job = make_job()
+    claim = claim_of(job)
+    made: dict[type, Outcome] = {
+        outcomes.Done: outcomes.Done(claim, 3, None),
+        outcomes.Retrying: outcomes.Retrying(claim, 3, "x", 5.0),
+        outcomes.Released: outcomes.Released(claim, started=True, counted=False),
+    }
+    book.ledger.written[claim] = outcomes.Failed(claim, None, "lost its worker 5 times")
+    book.ledger.before = [DatabaseUnavailableError("gone")]
+    book.settler.submit(job, made[by_us])
+    await book.flushed()
+    assert [type(e) for e in book.heard.seen] == [events.LoopFailed, events.ClaimLost, events.LoopResumed]
+
+
 async def test_a_database_that_goes_away_during_the_look_back_loses_no_event_and_tells_none_twice(book: Book) -> None:
     jobs = [make_job(number) for number in range(1, 4)]
     book.ledger.after = [DatabaseUnavailableError("the connection broke")]
