@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST ?= $(BIN)/python -m pytest
-CHECKED := pqrun tests examples
+CHECKED := pqrun tests examples benchmarks
+MINUTES ?= 2
 
-.PHONY: demo test faults check full build clean
+.PHONY: demo test faults chaos check full build clean
 
 demo: $(VENV)/.demo  ## index the standard library with jobs, on a database of its own
 	$(BIN)/pqrun demo
@@ -16,6 +17,9 @@ test: $(VENV)/.test  ## the tests, on the embedded PostgreSQL (PQRUN_TEST_DSN fo
 faults: $(VENV)/.test  ## real processes killed, databases taken away
 	$(PYTEST) -m "not slow" tests/faults
 
+chaos: $(VENV)/.test  ## workers and databases hurt under load for MINUTES, and the proof that nothing was lost
+	$(BIN)/python -m benchmarks chaos --minutes $(MINUTES)
+
 check: $(VENV)/.test  ## lint, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -23,8 +27,9 @@ check: $(VENV)/.test  ## lint, types, import contracts
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
-full: check  ## everything, faults and slow tests too
+full: check  ## everything, faults, slow tests and ten minutes of chaos too
 	$(PYTEST)
+	$(BIN)/python -m benchmarks chaos --minutes 10
 
 build: $(VENV)/.test  ## the wheel and the source archive
 	$(BIN)/python -m build --no-isolation

@@ -12,6 +12,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from benchmarks.recovery import measure
 from pqrun import IdlePollPolicy, PgJobStore
 from pqrun.errors import ConfigurationError
 from pqrun.job.outcome import CancelOutcome
@@ -21,6 +22,7 @@ from pqrun.run.context import JobContext
 from pqrun.store.ports import Connection
 from pqrun.worker import WorkerOptions
 from tests.cli.running import Command, environment, running
+from tests.faults.town import Ledger
 from tests.run.working import wait_finished, working
 from tests.support.pgbouncer import PgBouncer, pgbouncer
 from tests.support.rows import make_job, make_worker
@@ -159,6 +161,15 @@ async def test_a_worker_killed_behind_a_pooler_is_recovered_within_the_slow_limi
     assert await bouncer.left_in_sessions() == []
 
 
+async def test_with_default_settings_it_takes_less_than_thirty_five_seconds(
+    dsn: str, bouncer: PgBouncer, ledger: Ledger
+) -> None:
+    async with pgbouncer(dsn) as other:
+        assert max(await measure(bouncer.dsn, other.dsn, ledger, tries=2)) < 35
+        assert await other.left_in_sessions() == []
+    assert await bouncer.left_in_sessions() == []
+
+
 async def quick(ctx: JobContext[object]) -> None:
     """Done at once."""
 
@@ -190,6 +201,22 @@ async def test_a_worker_that_hears_nothing_starts_at_once_what_it_recovers_itsel
         dead = await make_worker(connection, dead=True)
         job_id = await make_job(connection, status=Status.RUNNING, job_type="quick", worker=dead)
         await crew.heard.wait_for(events.Recovered)
+        assert (await wait_finished(pooled, job_id)).status is Status.DONE
+
+
+async def test_a_worker_that_hears_nothing_starts_at_once_what_another_recovers(
+    pooled: PgJobStore, connection: asyncpg.Connection
+) -> None:
+    first = await pooled.enqueue("quick", {})
+    reaper: WorkerOptions = {"default_stale_after": 2.0}
+    async with (
+        working(pooled, {"quick": quick}, idle_policy=Rarely(), enable_reaper=False),
+        working(pooled, {"other": quick}, **reaper) as other,
+    ):
+        await wait_finished(pooled, first)
+        silent = await make_worker(connection, dead=False)
+        job_id = await make_job(connection, status=Status.RUNNING, job_type="quick", worker=silent)
+        await other.heard.wait_for(events.Recovered)
         assert (await wait_finished(pooled, job_id)).status is Status.DONE
 
 
