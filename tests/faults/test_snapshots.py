@@ -24,8 +24,11 @@ from tests.support.waiting import wait_until
 T = TypeVar("T")
 
 STOP = "(SELECT pg_advisory_xact_lock(7)) IS NOT NULL"
-LOOKS = {"cancel": "WHERE a.id = $1::bigint FOR UPDATE", "settle": "WHERE a.id = u.id AND a.claim_id"}
-"""Where each statement first looks at the row."""
+LOOKS = {
+    "cancel": ("WHERE a.id = $1::bigint FOR UPDATE",),
+    "settle": ("WHERE a.id = u.id AND a.claim_id", "WHERE u.is_end AND a.id = u.id"),
+}
+"""Where each statement first looks at the row: a settle at what goes back, and at what ends."""
 
 
 @pytest.fixture
@@ -67,9 +70,10 @@ async def late(dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PgJob
     """A store whose statements stop where they look at the row."""
     async with PgJobStore(dsn) as opened:
         texts = {name: opened.statements[name] for name in opened.statements.names()}
-        for name, look in LOOKS.items():
-            assert texts[name].count(look) == 1
-            texts[name] = texts[name].replace(look, look.replace("WHERE", f"WHERE {STOP} AND"))
+        for name, looks in LOOKS.items():
+            for look in looks:
+                assert texts[name].count(look) == 1
+                texts[name] = texts[name].replace(look, look.replace("WHERE", f"WHERE {STOP} AND"))
         monkeypatch.setattr(opened.statements, "_texts", texts)
         yield opened
 
@@ -118,27 +122,31 @@ async def test_a_cancel_that_began_before_the_end_comes_too_late(
     assert (await found(store, job_id)).status is Status.DONE
 
 
-async def test_an_end_that_began_before_the_cancel_is_cancelled(
-    late: PgJobStore, store: PgJobStore, work: WorkStore, connection: asyncpg.Connection
+@pytest.mark.parametrize("what", ["an end", "a release"])
+async def test_what_began_before_the_cancel_is_cancelled(
+    late: PgJobStore, store: PgJobStore, work: WorkStore, connection: asyncpg.Connection, what: str
 ) -> None:
     job_id = await store.enqueue("t", {})
     claimed = await claim(work)
+    outcome = Done(claimed, 1, None) if what == "an end" else Released(claimed, started=True, counted=False)
     async with late.connection() as lent:
         async with stopped(connection):
-            settling = await begin(connection, lambda: settle(late.session(lent), [Done(claimed, 1, None)]))
+            settling = await begin(connection, lambda: settle(late.session(lent), [outcome]))
             assert await store.cancel(job_id) is CancelOutcome.REQUESTED
         assert [settled.status for settled in await settling] == [Status.CANCELLED]
     assert (await found(store, job_id)).status is Status.CANCELLED
 
 
-async def test_an_end_that_began_before_the_job_was_claimed_anew_writes_nothing(
-    late: PgJobStore, store: PgJobStore, work: WorkStore, connection: asyncpg.Connection
+@pytest.mark.parametrize("what", ["an end", "a release"])
+async def test_what_began_before_the_job_was_claimed_anew_writes_nothing(
+    late: PgJobStore, store: PgJobStore, work: WorkStore, connection: asyncpg.Connection, what: str
 ) -> None:
     job_id = await store.enqueue("t", {})
     lost = await claim(work)
+    outcome = Done(lost, 1, None) if what == "an end" else Released(lost, started=True, counted=False)
     async with late.connection() as lent:
         async with stopped(connection):
-            settling = await begin(connection, lambda: settle(late.session(lent), [Done(lost, 1, None)]))
+            settling = await begin(connection, lambda: settle(late.session(lent), [outcome]))
             await work.settle([Released(lost, started=False, counted=False)], [])
             claimed = await claim(work)
         assert await settling == []
