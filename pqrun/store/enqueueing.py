@@ -133,9 +133,10 @@ async def copy_jobs(session: Session, schema: str, jobs: Sequence[NewJob]) -> li
     return enqueued
 
 
-async def announce(session: Runs, lanes: Collection[tuple[str, int]]) -> None:
-    """Tell workers that there are jobs in these lanes, once the transaction has committed."""
-    await session.run("announce", [queue for queue, _ in lanes], [priority for _, priority in lanes])
+async def announce(session: Runs, lanes: Collection[tuple[str, int] | None]) -> None:
+    """Tell workers that there are jobs in these lanes, and (None) some for later, once the transaction has committed."""
+    ready = [lane for lane in lanes if lane is not None]
+    await session.run("announce", [queue for queue, _ in ready], [priority for _, priority in ready], None in lanes)
 
 
 async def _pieces(ids: Sequence[int], jobs: Sequence[NewJob]) -> AsyncIterator[bytes]:

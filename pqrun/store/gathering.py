@@ -44,7 +44,7 @@ GATHER_SETTINGS: Final = (
 _HELD_UP: Final = frozenset({"55P03", "57014"})
 """Lock and statement timeout: the statement wrote nothing."""
 
-_Lane: TypeAlias = tuple[str, int]
+_Lane: TypeAlias = tuple[str, int] | None  # None: whatever is for later
 _Waiting: TypeAlias = "tuple[NewJob, asyncio.Future[Enqueued | None]]"
 
 
@@ -95,10 +95,9 @@ class Gatherer:
                 self._all_told.set()
 
     async def _go_alone(self, job: NewJob) -> Enqueued:
-        lanes = _lanes([job])
-        enqueued = await self._write_alone(job, not lanes)  # many may go alone at once: one word for all follows
-        if enqueued.created and lanes:
-            self._note(lanes, is_loud=False)
+        enqueued = await self._write_alone(job, False)  # many may go alone at once: one word for all follows
+        if enqueued.created:
+            self._note(_lanes([job]), is_loud=False)
         return enqueued
 
     async def close(self, timeout: float) -> None:
@@ -133,12 +132,12 @@ class Gatherer:
     async def _carry(self, batch: list[_Waiting]) -> None:
         jobs = [job for job, _ in batch]
         lanes = _lanes(jobs)
-        is_loud = self._is_loud(jobs, lanes)
+        is_loud = self._is_loud(lanes)
         try:
             try:
                 written = await self._write(jobs, is_loud)
             except StoreError as error:
-                if not (is_loud and error.sqlstate in _HELD_UP and all(map(_is_due, jobs))):
+                if not (is_loud and error.sqlstate in _HELD_UP):
                     raise
                 # Perhaps by the lock of NOTIFY: the commits of others that announce something wait for the disk with it.
                 is_loud = False
@@ -164,10 +163,8 @@ class Gatherer:
             if not done.done():  # one each: a traceback grows where it is raised
                 done.set_exception(copy.copy(error) if isinstance(error, PqrunError) else error)
 
-    def _is_loud(self, jobs: Sequence[NewJob], lanes: set[_Lane]) -> bool:
-        """Whether this batch announces itself: it holds a job for later, or a lane that was quiet."""
-        if not all(map(_is_due, jobs)):
-            return True
+    def _is_loud(self, lanes: set[_Lane]) -> bool:
+        """Whether this batch announces itself: one of its lanes was quiet."""
         quiet_since = time.monotonic() - QUIET_SECONDS
         return any(self._told.get(lane, 0.0) <= quiet_since for lane in lanes)
 
@@ -206,13 +203,9 @@ def _start(coroutine: Coroutine[object, object, object], name: str) -> asyncio.T
     return asyncio.create_task(coroutine, name=name, context=contextvars.Context())
 
 
-def _is_due(job: NewJob) -> bool:
-    return job.run_after is None and job.delay_seconds is None
-
-
 def _lanes(jobs: Sequence[NewJob]) -> set[_Lane]:
-    """Where there will be something to do at once."""
-    return {(job.queue, job.priority) for job in jobs if _is_due(job)}
+    """What there is to be told of."""
+    return {(job.queue, job.priority) if job.run_after is None and job.delay_seconds is None else None for job in jobs}
 
 
 def _wrote_nothing(error: Exception) -> bool:

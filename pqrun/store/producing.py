@@ -62,8 +62,10 @@ class Producer:
         """Write jobs in the caller's transaction. Raises StoreError and its kinds; ConflictError where it must be repeated."""
         if not jobs:
             return []
+        connection = session.connection
+        is_whole = len(jobs) == 1 or connection.is_in_transaction()  # else pieces of it would commit one by one
         with translating(self._statements.schema):
-            async with self._source.around(session.connection):
+            async with self._source.around(connection) if is_whole else connection.transaction():
                 return await self._write_all(session, jobs)
 
     async def _write_many(self, jobs: Sequence[NewJob]) -> list[Enqueued]:

@@ -28,6 +28,7 @@ def _mutant(name: str, statement: str, *changes: tuple[str, str]) -> Mutant:
 IS_READY = "a.status = 'READY' AND a.lost = 0 AND a.attempts < a.max_attempts"
 FROM_GONE = "      FROM gone\n    RETURNING id\n"
 KEY = "ON CONFLICT (job_type, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING"
+KEY_CHANGED = KEY.replace("NOTHING", "UPDATE SET payload = excluded.payload")
 OLD_ENOUGH = "f.finished_at < statement_timestamp() - $1::double precision * interval '1 second'"
 TOO_LONG = "> a.timeout_seconds + $1::double precision"
 NOBODYS = '   AND NOT EXISTS (SELECT FROM "pqrun".workers w WHERE w.id = a.worker)\n'
@@ -44,7 +45,7 @@ MUTANTS = (
     # What a worker writes about its claims.
     _mutant("an end without a fence", "settle", (f"u.is_end AND {FENCED}", "u.is_end AND a.id = u.id")),
     _mutant("a release without a fence", "settle", (f"WHERE {FENCED}", "WHERE a.id = u.id")),
-    _mutant("an end that ignores a cancel request", "settle", ("WHEN a.cancel_requested_at IS NOT NULL THEN", "WHEN false THEN")),
+    _mutant("an end that ignores a cancel request", "settle", ("RETURNING a.cancel_requested_at IS NOT NULL AS", "RETURNING false AS")),
     _mutant("a release that ignores a cancel request", "settle", ("SELECT a.cancel_requested_at IS NOT NULL AS", "SELECT false AS")),
     _mutant("a release that counts", "settle", (ADDED_ATTEMPTS, "attempts = a.attempts")),
     _mutant(
@@ -88,7 +89,9 @@ MUTANTS = (
     _mutant("a retry into the old place", "retry", ("nextval('\"pqrun\".jobs_place_seq')", "place")),
     # Producers.
     _mutant("an enqueue that does not expect a duplicate", "enqueue", (KEY, "")),
-    _mutant("an enqueue that changes the duplicate", "enqueue", (KEY, KEY.replace("NOTHING", "UPDATE SET payload = excluded.payload"))),
+    _mutant("an enqueue that changes the duplicate", "enqueue", (KEY, KEY_CHANGED)),
+    _mutant("an enqueue of one that does not expect a duplicate", "enqueue_one", (KEY, "")),
+    _mutant("an enqueue of one that changes the duplicate", "enqueue_one", (KEY, KEY_CHANGED)),
     _mutant("a search for a key that forgets the type", "find_active", ("a.job_type = u.job_type AND ", "")),
     # Registry, reaper, retention.
     _mutant("a burial without a look at the beat", "bury", (" AND w.beat = u.beat", "")),

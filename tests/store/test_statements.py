@@ -67,7 +67,7 @@ _TAKEN_BACK = {
 }
 
 EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
-    "announce": ("text[] int2[]", {"told": "int8"}),
+    "announce": ("text[] int2[] bool", {"told": "int8"}),
     "await": ("text", {"told": "bool"}),
     "beat": ("int8", {"id": "int8", "beat": "int8", "worker_id": "text", "has_lock": "bool", "is_self": "bool"}),
     "bury": ("int8[] int8[]", {"id": "int8", "worker_id": "text"}),

@@ -104,7 +104,7 @@ async def test_a_start_that_fails_leaves_nothing_open(tmp_path: Any, monkeypatch
     async def start(path: str) -> Server:
         return Server()
 
-    monkeypatch.setattr("pqrun.store.pg.start_server_async", start)
+    monkeypatch.setattr("pqrun.embedded.start_server_async", start)
     store = PgJobStore(f"embedded:{tmp_path}")
     with pytest.raises(DatabaseUnavailableError):
         await store.start()
