@@ -185,7 +185,7 @@ class App(Generic[S]):
             return []
         enqueued = await store.enqueue_jobs([call.job for call in checked], connection=connection)
         return [
-            JobHandle(one.id, created=one.created, decode=call.decode, opened_store=self._opened_store)
+            JobHandle(one.id, one.created, call.decode, self._opened_store)
             for call, one in zip(checked, enqueued, strict=True)
         ]
 

@@ -33,36 +33,20 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
         return f"Call({self.job!r})"
 
 
-class JobHandle(Generic[R_co]):
+class JobHandle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
     """One job, by its id: what became of it, its typed result, and the ways to stop or repeat it.
 
     ``defer`` gives one; ``task.handle(job_id)`` makes one from an id, at once and without asking the database.
     """
 
-    __slots__ = ("_created", "_decode", "_id", "_opened_store")
+    # gc=False: a list of many thousand handles is nothing for the garbage collector to walk through; none can be in a cycle.
 
-    def __init__(
-        self,
-        job_id: int,
-        *,
-        created: bool,
-        decode: Callable[[str | None], R_co],
-        opened_store: Callable[[], PgJobStore],
-    ) -> None:
-        self._id = job_id
-        self._created = created
-        self._decode = decode
-        self._opened_store = opened_store
-
-    @property
-    def id(self) -> int:
-        """The id of the job; an int that a ``bigint`` holds."""
-        return self._id
-
-    @property
-    def created(self) -> bool:
-        """Whether the call that gave this handle wrote the job: False when its dedupe key found an active one."""
-        return self._created
+    id: int
+    """The id of the job; an int that a ``bigint`` holds."""
+    created: bool
+    """Whether the call that gave this handle wrote the job: False when its dedupe key found an active one."""
+    _decode: Callable[[str | None], R_co]
+    _opened_store: Callable[[], PgJobStore]
 
     async def status(self) -> Status:
         """Return the present status; raises JobNotFound."""
@@ -70,9 +54,9 @@ class JobHandle(Generic[R_co]):
 
     async def job(self) -> Job:
         """Return the row as it is now; raises JobNotFound when it was never there, deleted, or removed by retention."""
-        job = await self._opened_store().get(self._id)
+        job = await self._opened_store().get(self.id)
         if job is None:
-            raise JobNotFound(f"there is no job {self._id}: never written, deleted, or removed by retention", self._id)
+            raise JobNotFound(f"there is no job {self.id}: never written, deleted, or removed by retention", self.id)
         return job
 
     async def result(self, timeout: float | timedelta | None = None) -> R_co:
@@ -82,32 +66,32 @@ class JobHandle(Generic[R_co]):
         ``last_error``), JobCancelled, JobNotFound, ResultDecodeError when the stored result does not satisfy the declared
         type, and ResultTimeout (a TimeoutError); the job goes on after that.
         """
-        end = await self._opened_store().wait_end(self._id, _seconds(timeout))
+        end = await self._opened_store().wait_end(self.id, _seconds(timeout))
         if end.status is Status.FAILED:
             said = error_summary(end.last_error or "") or "no error was recorded"
-            raise JobFailed(f"job {self._id} failed: {said}", self._id, end.last_error)
+            raise JobFailed(f"job {self.id} failed: {said}", self.id, end.last_error)
         if end.status is Status.CANCELLED:
-            raise JobCancelled(f"job {self._id} was cancelled", self._id)
+            raise JobCancelled(f"job {self.id} was cancelled", self.id)
         try:
             return self._decode(end.result)
         except ResultError as error:
-            message = f"job {self._id} is done, but its result cannot be read: {error}"
+            message = f"job {self.id} is done, but its result cannot be read: {error}"
         # Outside of the except block: the chain of a validation error can hold the result.
-        raise ResultDecodeError(message, self._id)
+        raise ResultDecodeError(message, self.id)
 
     async def cancel(self) -> CancelOutcome:
         """Cancel the job, or ask its worker to stop it; raises JobBusy when another transaction keeps the row locked."""
-        return await self._opened_store().cancel(self._id)
+        return await self._opened_store().cancel(self.id)
 
     async def retry(self, *, force: bool = False) -> None:
         """Make an ended job due again with no attempt counted; one that is DONE only with ``force``.
 
         Raises RetryRefused (with ``conflicting_id`` when another active job holds its dedupe key) and JobNotFound.
         """
-        await self._opened_store().retry(self._id, force=force)
+        await self._opened_store().retry(self.id, force=force)
 
     def __repr__(self) -> str:
-        return f"JobHandle(id={self._id}, created={self._created})"
+        return f"JobHandle(id={self.id}, created={self.created})"
 
 
 def _seconds(timeout: object) -> float | None:

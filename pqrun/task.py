@@ -75,7 +75,7 @@ class Task(Generic[P, M, R, S]):
         """
         call = self._call(args, kwargs)
         (enqueued,) = await self._opened_store().enqueue_jobs([call.job], connection=call.connection)
-        return JobHandle(enqueued.id, created=enqueued.created, decode=call.decode, opened_store=self._opened_store)
+        return JobHandle(enqueued.id, enqueued.created, call.decode, self._opened_store)
 
     @overload
     def call(self, payload: M, /) -> Call[R]: ...
@@ -109,7 +109,7 @@ class Task(Generic[P, M, R, S]):
 
     def handle(self, job_id: int) -> JobHandle[R]:
         """Return the handle of a job of this task from its id; the database is asked when the handle is used."""
-        return JobHandle(check_job_id(job_id), created=False, decode=self._decode, opened_store=self._opened_store)
+        return JobHandle(check_job_id(job_id), False, self._decode, self._opened_store)
 
     def _call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call[R]:
         payload = self._declared.build(args, kwargs)
