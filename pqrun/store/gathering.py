@@ -26,7 +26,7 @@ GATHER_ROWS = 500
 GATHER_SECONDS = 10.0
 """How long a statement may take at first: all single defers of the process wait for it."""
 
-QUIET_SECONDS = 0.002
+QUIET_SECONDS = 0.003
 """How long the notifications of a lane rest after one: the trailing one comes well within 5 ms."""
 
 RETELL_SECONDS = 0.25
@@ -69,6 +69,7 @@ class Gatherer:
         self._flight: asyncio.Task[object] | None = None
         self._told: dict[_Lane, float] = {}  # when a lane was last announced, monotonic
         self._untold: set[_Lane] = set()  # written without a word since then
+        self._on_lips: set[_Lane] = set()  # what the statement under way announces
         self._alarm: asyncio.TimerHandle | None = None  # for the word that is still to come
         self._telling: asyncio.Task[object] | None = None
         self._is_closed = False
@@ -97,7 +98,7 @@ class Gatherer:
     async def _go_alone(self, job: NewJob) -> Enqueued:
         enqueued = await self._write_alone(job, False)  # many may go alone at once: one word for all follows
         if enqueued.created:
-            self._note(_lanes([job]), is_loud=False)
+            self._note(_lanes([job]), told_at=None)
         return enqueued
 
     async def close(self, timeout: float) -> None:
@@ -133,6 +134,8 @@ class Gatherer:
         jobs = [job for job, _ in batch]
         lanes = _lanes(jobs)
         is_loud = self._is_loud(lanes)
+        self._on_lips = lanes if is_loud else set()
+        began = time.monotonic()
         try:
             try:
                 written = await self._write(jobs, is_loud)
@@ -140,7 +143,7 @@ class Gatherer:
                 if not (is_loud and error.sqlstate in _HELD_UP):
                     raise
                 # Perhaps by the lock of NOTIFY: the commits of others that announce something wait for the disk with it.
-                is_loud = False
+                is_loud, self._on_lips = False, set()
                 written = await self._write(jobs, is_loud)
         except Exception as error:  # noqa: BLE001  # each caller raises it
             self._fail(batch, error)
@@ -150,7 +153,9 @@ class Gatherer:
                 batch, DatabaseUnavailableError("cut off while this job was written: it may or may not be there")
             )
             raise
-        self._note(lanes, is_loud=is_loud)
+        finally:
+            self._on_lips = set()
+        self._note(lanes, told_at=began if is_loud else None)
         for (_, done), enqueued in zip(batch, written, strict=True):
             if not done.done():
                 done.set_result(enqueued)
@@ -168,15 +173,17 @@ class Gatherer:
         quiet_since = time.monotonic() - QUIET_SECONDS
         return any(self._told.get(lane, 0.0) <= quiet_since for lane in lanes)
 
-    def _note(self, lanes: set[_Lane], *, is_loud: bool) -> None:
-        if not is_loud:
+    def _note(self, lanes: set[_Lane], *, told_at: float | None) -> None:
+        """Remember what was written, and when the statement that told of it began (None: without a word)."""
+        if told_at is None:
             self._untold |= lanes
-            self._set_alarm(QUIET_SECONDS)
+            last = max((self._told.get(lane, 0.0) for lane in lanes), default=0.0)
+            self._set_alarm(max(last + QUIET_SECONDS - time.monotonic(), 0.0))
             return
         self._untold -= lanes
         if len(self._told) > LANES_MAX:
             self._told.clear()
-        self._told.update(dict.fromkeys(lanes, time.monotonic()))
+        self._told.update(dict.fromkeys(lanes, told_at))
 
     def _set_alarm(self, seconds: float) -> None:
         if self._alarm is None and not self._is_closed:
@@ -184,7 +191,10 @@ class Gatherer:
 
     def _ring(self) -> None:
         self._alarm = None
-        if self._untold and not self._is_closed:
+        if self._untold <= self._on_lips:  # the statement under way tells of them, if it succeeds
+            if self._untold:
+                self._set_alarm(QUIET_SECONDS)
+        elif not self._is_closed:
             self._telling = _start(self._tell(), "pqrun announce")
 
     async def _tell(self) -> None:
