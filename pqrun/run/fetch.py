@@ -18,7 +18,7 @@ from pqrun.job.policy import IdlePollPolicy, LoopErrorPolicy, judge_idle_sleep
 from pqrun.job.record import Claim, Job
 from pqrun.run.cursor import Lanes
 from pqrun.run.events import Events
-from pqrun.run.service import Service
+from pqrun.run.service import AT_ONCE, Service
 from pqrun.store.claiming import ClaimBatch, Lane, Promotion, Survey
 
 __all__ = ["Claims", "Fetcher", "Slots"]
@@ -296,7 +296,7 @@ class Fetcher:
     def _sleep(self) -> float:
         if self._is_hungry:
             free, room = self._slots.capacity()
-            return 0.0 if free > 0 or (room > 0 and not self._needs_free) else FULL_SECONDS
+            return AT_ONCE if free > 0 or (room > 0 and not self._needs_free) else FULL_SECONDS
         now = time.monotonic()
         idle = STREAM_SECONDS if self._streak == 0 else self._idle_seconds()
         if self._is_hinted:

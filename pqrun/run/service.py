@@ -1,8 +1,9 @@
 """Starting, ticking and stopping, written once for all duties of a worker.
 
-A duty gives a tick: an async function that does a piece of work and says how many seconds may pass until the next. The service waits
-that long or until ``wake``, goes on after errors (the policy's sleep, never below a floor that grows), and stops between two ticks: a
-tick under way is finished, unless the time that ``stop`` was given is over. Double start, double stop and stop before start are harmless.
+A duty gives a tick: an async function that does a piece of work and says how many seconds may pass until the next; ``AT_ONCE`` means
+before anything else of the loop, for a tick that will await the database anyway. The service waits that long or until ``wake``, goes on
+after errors (the policy's sleep, never below a floor that grows), and stops between two ticks: a tick under way is finished, unless the
+time that ``stop`` was given is over. Double start, double stop and stop before start are harmless.
 """
 
 import asyncio
@@ -14,7 +15,10 @@ from pqrun.job.policy import LoopErrorPolicy
 from pqrun.run.events import Events
 from pqrun.run.streak import ErrorStreak
 
-__all__ = ["Service"]
+__all__ = ["AT_ONCE", "Service"]
+
+AT_ONCE = -1.0
+"""What a tick returns to be called again before any handler has its turn: with many of them that is milliseconds later."""
 
 
 class Service:
@@ -75,6 +79,8 @@ class Service:
             await self._pause(seconds)
 
     async def _pause(self, seconds: float) -> None:
+        if seconds == AT_ONCE:
+            return
         if seconds <= 0 or self._wake.is_set():
             await asyncio.sleep(0)
             return

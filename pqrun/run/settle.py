@@ -19,7 +19,7 @@ from pqrun.job.state import Status
 from pqrun.job.storable import error_summary, one_line
 from pqrun.run import events
 from pqrun.run.events import Events
-from pqrun.run.service import Service
+from pqrun.run.service import AT_ONCE, Service
 from pqrun.store.settling import Settled
 
 __all__ = ["Settlements", "Settler"]
@@ -133,7 +133,7 @@ class Settler:
         self._in_doubt = False
         if not self._pending:
             self._idle.set()
-        return 0.0 if self._pending else 60.0
+        return AT_ONCE if self._pending else 60.0
 
     async def _write(self, batch: list[_Pending]) -> None:
         try:
