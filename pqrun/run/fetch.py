@@ -23,7 +23,7 @@ from pqrun.store.claiming import ClaimBatch, Lane, Promotion, Survey
 
 __all__ = ["Claims", "Fetcher", "Slots"]
 
-CLAIM_ROWS = 500
+CLAIM_ROWS = 1_000
 """Jobs claimed by one statement at most."""
 
 LOOK_EXTRA = 500

@@ -9,7 +9,7 @@ __all__ = ["Prefetch"]
 PREFETCH_SECONDS = 0.2
 """What is held should start within this time."""
 
-PREFETCH_MAX = 1_000
+PREFETCH_MAX = 2_000
 """Claims held at most beyond the slots."""
 
 STALLED_SECONDS = 0.25
