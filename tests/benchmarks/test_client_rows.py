@@ -81,6 +81,7 @@ ROWS: dict[str, tuple[Callable[[Ground], Awaitable[list[Measured]]], set[str]]] 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory and processor time of other processes are read from /proc")
+@pytest.mark.slow  # a minute together
 @pytest.mark.parametrize("name", ROWS)
 async def test_a_quick_run_yields_all_rows(name: str, databases: Databases) -> None:
     measure, expected = ROWS[name]
