@@ -77,9 +77,21 @@ def _draw_latency(rows: dict[str, Measured]) -> str | None:
     )
 
 
+SNAPSHOT_NAMES = {
+    "plain": "the snapshot alone",
+    "inserts": "inserts beside",
+    "retries": "retries",
+    "batches": "small batches",
+}
+"""Variants of the snapshot measurement, short enough for a legend."""
+
+
 def _draw_snapshot(rows: Sequence[Measured]) -> str | None:
     curves = [
-        Curve(row.what, [(float(number), value) for number, value in enumerate(row.samples, 1)])
+        Curve(
+            SNAPSHOT_NAMES.get(row.id.split(".")[1], row.what),
+            [(float(number), value) for number, value in enumerate(row.samples, 1)],
+        )
         for row in rows
         if row.id.endswith(".rates")
     ]
