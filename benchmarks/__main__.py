@@ -40,6 +40,9 @@ MEASUREMENTS = {
     "producers": Measurement(
         "benchmarks.producers", "Defers per second, single and many, beside raw inserts and COPY."
     ),
+    "profiles": Measurement(
+        "benchmarks.profiles", "Where the time of a drain goes: stacks, waits, plans; docs/profiles.md."
+    ),
     "recovery": Measurement(
         "benchmarks.recovery", "Time from the SIGKILL of a worker to the start of its job elsewhere."
     ),
