@@ -221,7 +221,7 @@ def _page(versions_of: dict[str, str], one: tuple[list[Stacks], Waits], two: Wai
     explained = (
         line
         for name in ("claim", "settle", "enqueue_one")
-        for line in ("", f"### {name}.sql", "", "```", _plan_alone(plans[name]), "```")
+        for line in ("", f"### {name}.sql", "", "```text", _plan_alone(plans[name]), "```")
     )
     return PAGE.format(
         known=known,

@@ -32,7 +32,7 @@ from pqrun.worker import RETENTION_DEFAULT, WorkerOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
-KINDS = {"python", "bash", "sql"}
+KINDS = {"python", "bash", "sql", "text"}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 VARIABLES = {"PQRUN_DSN", "DATABASE_URL", *(variable.name for variable in WORKER_VARIABLES)}
 
