@@ -54,14 +54,15 @@ async def test_blocks_nest_and_each_restores_what_was_there_also_after_an_error(
 ) -> None:
     seen: list[str] = []
 
-    async def look() -> None:
+    async def look(*, fails: bool = False) -> None:
         async with at_work(jobs):
             seen.append((await (await who.defer()).result(30))["mailer"])
+        if fails:
+            raise LookupError
 
     with jobs.override_resources(lambda: nullcontext(Mailer("outer"))):
         with pytest.raises(LookupError), jobs.override_resources(lambda: nullcontext(Mailer("inner"))):
-            await look()
-            raise LookupError
+            await look(fails=True)
         await look()
     await look()
     assert seen == ["inner", "outer", "real"]
