@@ -1,6 +1,7 @@
 """pqrun: a typed background-job queue on PostgreSQL for async Python."""
 
 from pqrun.app import App
+from pqrun.deferral import Deferral
 from pqrun.errors import (
     ArgumentsError,
     ClaimLost,
@@ -38,6 +39,7 @@ from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.record import Job, JsonObject, JsonValue
 from pqrun.job.state import Status
 from pqrun.run.context import JobContext
+from pqrun.run.middleware import CallNext
 from pqrun.store import PgJobStore
 from pqrun.store.ports import Connection, Pool
 from pqrun.task import Task
@@ -48,6 +50,7 @@ __all__ = [
     "ArgumentsError",
     "BackoffPolicy",
     "Call",
+    "CallNext",
     "CancelOutcome",
     "ClaimLost",
     "CompletionRefused",
@@ -58,6 +61,7 @@ __all__ = [
     "DeclarationError",
     "DedupeKeyError",
     "DeferError",
+    "Deferral",
     "EmbeddedError",
     "HandlerTimeout",
     "IdlePollPolicy",

@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Generic, Never, ParamSpec, Self, TypeVar, overload
 
@@ -11,11 +11,13 @@ from typing_extensions import TypeVar as TypeVarWithDefault
 from typing_extensions import Unpack
 
 from pqrun.config import dsn_from, require_dsn
-from pqrun.declaration import DeclaredOptions, ResultValue, check_declared, declare
+from pqrun.declaration import DeclaredOptions, ResultValue, check_declared, declare, located
+from pqrun.deferral import AfterHook, BeforeHook, DeferHooks, check_hook
 from pqrun.errors import ArgumentsError, ConfigurationError, DeclarationError, NotOpenError
 from pqrun.handle import Call, JobHandle
 from pqrun.run.context import JobContext
 from pqrun.run.handler import Handler
+from pqrun.run.middleware import CallNext, Middleware, check_middleware
 from pqrun.store import PgJobStore
 from pqrun.store.ports import Connection, Pool
 from pqrun.task import DeclarePayload, DeclareTask, Task
@@ -27,6 +29,8 @@ P = ParamSpec("P")
 M = TypeVar("M")
 R = TypeVar("R", bound=ResultValue)
 V = TypeVar("V")
+BeforeT = TypeVar("BeforeT", bound=BeforeHook)
+AfterT = TypeVar("AfterT", bound=AfterHook)
 S = TypeVarWithDefault("S", default=Any)
 
 SCHEMA_DEFAULT = "pqrun"
@@ -95,6 +99,8 @@ class App(Generic[S]):
         self._resources = resources
         self._tasks: dict[str, Task[..., Any, Any, S]] = {}
         self._handlers: dict[str, Handler] = {}
+        self._middleware: list[Middleware[S]] = []  # the first is outermost
+        self._hooks = DeferHooks()
         # Written by __aenter__ and __aexit__ under the lock: a web process may open the app and a worker of its own too.
         self._openings = 0
         self._opened_by_us = False
@@ -165,12 +171,76 @@ class App(Generic[S]):
                 raise DeclarationError(
                     f"the name {declared.name!r} is taken by {other.where}; give name= [{declared.where}]"
                 )
-            task: Task[..., Any, Any, S] = Task(declared, self._opened_store)
+            task: Task[..., Any, Any, S] = Task(declared, self._opened_store, self._hooks)
             self._tasks[declared.name] = task
             self._handlers[declared.name] = task.handler
             return task
 
         return register if function is None else register(function)
+
+    def middleware(
+        self, function: Callable[[JobContext[S], CallNext], Awaitable[V]], /
+    ) -> Callable[[JobContext[S], CallNext], Awaitable[V]]:
+        """Run ``function`` around each execution of this app's tasks, async and plain; ``@jobs.middleware`` above its ``async def``.
+
+        It gets the context and ``call_next``, which runs the rest, and returns the result: ``return await call_next(ctx)``. What it
+        raises is an ordinary failure of the attempt, what it returns is checked like any result, and the timeout of the job counts
+        its time too. The first registered is outermost. A worker takes what is registered when it starts; pqrun's own jobs and jobs
+        whose payload does not decode do not reach it. Raises DeclarationError for what cannot be one.
+        ::
+
+            @jobs.middleware
+            async def timed(ctx: JobContext, call_next: CallNext) -> object:
+                started = time.perf_counter()
+                try:
+                    return await call_next(ctx)
+                finally:
+                    ctx.logger.info("took %.3f s", time.perf_counter() - started)
+        """
+        with located(function):
+            check_middleware(function)
+        self._middleware.append(function)
+        return function
+
+    def before_defer(self, function: BeforeT, /) -> BeforeT:
+        """Call ``function`` with the ``Deferral`` of each job right before it is written; ``@jobs.before_defer`` above a plain def.
+
+        It is called where ``defer`` is, once per job, also for ``defer_many`` and ``connection=``. What it raises reaches the caller
+        as it is, and nothing is written. It returns None, or ``deferral.replace(queue=...)`` to write the job with other options.
+        Hooks are called in the order in which they were registered, each with what the last one returned. Raises DeclarationError.
+        """
+        with located(function):
+            check_hook(function, "before_defer", 1)
+        self._hooks.before = (*self._hooks.before, function)
+        return function
+
+    def after_defer(self, function: AfterT, /) -> AfterT:
+        """Call ``function`` with the ``Deferral`` and the handle of each job once its row is written; ``@jobs.after_defer``.
+
+        With ``connection=`` that is before the caller's commit, which may still fail. ``handle.created`` is False where an active job
+        with the same dedupe key was found. What it raises is logged, by type and place, and is not raised. Raises DeclarationError.
+        """
+        with located(function):
+            check_hook(function, "after_defer", 2)
+        self._hooks.after = (*self._hooks.after, function)
+        return function
+
+    @contextmanager
+    def override_resources(self, resources: Callable[[], AbstractAsyncContextManager[S]]) -> Iterator[None]:
+        """Give workers that start inside the ``with`` block other resources, for tests; blocks may be nested.
+
+        A worker keeps what it entered at its start. Raises ConfigurationError for what is no async context manager function.
+        ::
+
+            with jobs.override_resources(lambda: nullcontext(FakeResources())):
+                async with jobs, jobs.worker().lifespan(): ...
+        """
+        _check_resources(resources)
+        before, self._resources = self._resources, resources
+        try:
+            yield
+        finally:
+            self._resources = before
 
     async def defer_many(self, calls: Iterable[Call[V]], *, connection: Connection | None = None) -> list[JobHandle[V]]:
         """Write many jobs, of any mix of tasks, in one transaction with few round trips; return their handles in order.
@@ -183,11 +253,18 @@ class App(Generic[S]):
         store = self._opened_store()
         if not checked:
             return []
+        hooks, in_transaction = self._hooks, connection is not None
+        if hooks.before:
+            checked = [hooks.prepared(call, in_transaction=in_transaction) for call in checked]
         enqueued = await store.enqueue_jobs([call.job for call in checked], connection=connection)
-        return [
+        handles = [
             JobHandle(one.id, one.created, call.decode, self._opened_store)
             for call, one in zip(checked, enqueued, strict=True)
         ]
+        if hooks.after:
+            for call, handle in zip(checked, handles, strict=True):
+                hooks.written(call, handle, in_transaction=in_transaction)
+        return handles
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """Return a worker that runs this app's tasks; takes the options of ``Worker``.
@@ -195,7 +272,13 @@ class App(Generic[S]):
         It serves "default" and the queues of the tasks, unless ``queues=`` says else. Import the modules that declare them
         before it starts.
         """
-        return Worker.for_tasks(store=lambda: self.store, handlers=self.handlers, resources=self._resources, **options)
+        return Worker.for_tasks(
+            store=lambda: self.store,
+            handlers=self.handlers,
+            resources=lambda: self._resources,
+            around=lambda: self._middleware,
+            **options,
+        )
 
     def lifespan(self, asgi_app: object = None) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the frameworks' protocol
         """Open the app for as long as a web application runs; no jobs run in it.

@@ -38,6 +38,8 @@ __all__ = [
     "TaskOptions",
     "check_declared",
     "declare",
+    "locate",
+    "located",
 ]
 
 BACKOFF_DELAYS_MAX = 32
@@ -233,7 +235,7 @@ def declare(
     **options: Unpack[DeclaredOptions],
 ) -> Declared:
     """Check a function and its options and compile its codecs; raises DeclarationError and OptionError."""
-    with _located(function):
+    with located(function):
         _refuse_what_is_no_function(function)
         name = _checked_name(options.pop("name", function.__name__))
         signature = read_signature(function, payload=payload, context=JobContext)
@@ -251,7 +253,7 @@ def declare(
 
 
 @contextmanager
-def _located(function: object) -> Iterator[None]:
+def located(function: object) -> Iterator[None]:
     """Add function, file and line to what is said of a declaration."""
     try:
         yield

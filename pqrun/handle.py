@@ -26,6 +26,8 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
     job: NewJob
     decode: Callable[[str | None], R_co]
     """Stored JSON text of a result to the declared type."""
+    load: Callable[[str], object]
+    """Stored JSON text of the payload to what the handler gets."""
     connection: Connection | None = None
     """What ``.options(connection=)`` named; ``defer_many`` refuses a call that has one."""
 

@@ -12,6 +12,7 @@ from typing_extensions import TypeVar as TypeVarWithDefault
 from typing_extensions import Unpack
 
 from pqrun.declaration import CallOptions, Declared, Placement, ResultValue
+from pqrun.deferral import DeferHooks
 from pqrun.handle import Call, JobHandle
 from pqrun.job.options import check_job_id
 from pqrun.run.context import JobContext
@@ -38,14 +39,17 @@ class Task(Generic[P, M, R, S]):
         self,
         declared: Declared,
         opened_store: Callable[[], PgJobStore],
+        hooks: DeferHooks,
         placement: Placement | None = None,
     ) -> None:
         # Name, docstring and signature of the function, for help(), debuggers and tools that read ``__wrapped__``.
         functools.update_wrapper(cast(Callable[..., object], self), declared.function)
         self._declared = declared
         self._opened_store = opened_store
+        self._hooks = hooks
         self._placement = placement or declared.placement
         self._decode = cast("Callable[[str | None], R]", declared.result.load)
+        self._load = declared.signature.codec.load
 
     @property
     def name(self) -> str:
@@ -71,11 +75,17 @@ class Task(Generic[P, M, R, S]):
 
         ``handle.created`` is False when the dedupe key found an active job, whose id is returned then. Raises DeferError
         (PayloadError, OptionError, DedupeKeyError, ArgumentsError, also a TypeError) before anything is written, NotOpenError
-        when the app is not open, and StoreError when the database refuses.
+        when the app is not open, what a ``before_defer`` hook raises, and StoreError when the database refuses.
         """
         call = self._call(args, kwargs)
-        (enqueued,) = await self._opened_store().enqueue_jobs([call.job], connection=call.connection)
-        return JobHandle(enqueued.id, enqueued.created, call.decode, self._opened_store)
+        store = self._opened_store()
+        if self._hooks.before:
+            call = self._hooks.prepared(call, in_transaction=call.connection is not None)
+        (enqueued,) = await store.enqueue_jobs([call.job], connection=call.connection)
+        handle = JobHandle(enqueued.id, enqueued.created, call.decode, self._opened_store)
+        if self._hooks.after:
+            self._hooks.written(call, handle, in_transaction=call.connection is not None)
+        return handle
 
     @overload
     def call(self, payload: M, /) -> Call[R]: ...
@@ -105,7 +115,7 @@ class Task(Generic[P, M, R, S]):
         ``dedupe_key`` (the finished key; None: no key) and ``connection`` (write in its open transaction). Raises OptionError,
         naming the option.
         """
-        return Task(self._declared, self._opened_store, self._placement.overlaid(**options))
+        return Task(self._declared, self._opened_store, self._hooks, self._placement.overlaid(**options))
 
     def handle(self, job_id: int) -> JobHandle[R]:
         """Return the handle of a job of this task from its id; the database is asked when the handle is used."""
@@ -113,7 +123,8 @@ class Task(Generic[P, M, R, S]):
 
     def _call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call[R]:
         payload = self._declared.build(args, kwargs)
-        return Call(self._declared.new_job(payload, self._placement), self._decode, self._placement.connection)
+        placement = self._placement
+        return Call(self._declared.new_job(payload, placement), self._decode, self._load, placement.connection)
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}: {self.where}>"

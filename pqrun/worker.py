@@ -8,10 +8,10 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from typing_extensions import TypedDict, Unpack
 
@@ -25,6 +25,7 @@ from pqrun.run.events import Events
 from pqrun.run.handler import Handler
 from pqrun.run.journal import Journal
 from pqrun.run.lowlevel import CLEANUP, LowLevelHandler, wrap
+from pqrun.run.middleware import Middleware, check_middleware
 from pqrun.run.resources import LeftInTime
 from pqrun.store import PgJobStore
 from pqrun.store.ports import Connection
@@ -40,6 +41,10 @@ RETENTION_DEFAULT = timedelta(days=7)
 """Finished jobs are kept for so long."""
 
 _POLICIES = {"backoff": BackoffPolicy, "idle_policy": IdlePollPolicy, "loop_error_policy": LoopErrorPolicy}
+
+
+Resources: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
+"""What ``resources=`` is: a function that gives what a worker enters when it starts."""
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -75,6 +80,8 @@ class WorkerOptions(TypedDict, total=False):
     """"sync": a slot starts its next job only when the last one's end is written; a crash then repeats no finished work ("batch")."""
     direct_dsn: str | Callable[[], Awaitable[Connection]]
     """A direct connection beside a handed-in pool or a pooler, for liveness and notifications."""
+    middleware: Sequence[Middleware[Any]]
+    """Around each execution, the first outermost; of an app's worker: inside the middleware of the app (none)."""
     environ: Mapping[str, str]
     """Where WORKER_* variables are read from (the process environment)."""
 
@@ -98,7 +105,7 @@ class Worker:
         if CLEANUP in handlers:
             raise DeclarationError(f"handlers[{CLEANUP!r}]: the name is reserved, every worker serves it already")
         wrapped = {name: wrap(name, function) for name, function in handlers.items()}
-        self._configure(lambda: store, lambda: wrapped, None, _queues(options), options)
+        self._configure(lambda: store, lambda: wrapped, lambda: None, _queues(options), options)
 
     @classmethod
     def for_tasks(
@@ -106,12 +113,14 @@ class Worker:
         *,
         store: Callable[[], PgJobStore],
         handlers: Mapping[str, Handler],
-        resources: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+        resources: Callable[[], Resources | None] = lambda: None,
+        around: Callable[[], Sequence[Middleware[Any]]] = tuple,
         **options: Unpack[WorkerOptions],
     ) -> "Worker":
-        """Make a worker for an app's tasks; ``jobs.worker`` calls it. ``store`` is asked for when the worker runs."""
+        """Make a worker for an app's tasks; ``jobs.worker`` calls it. What it takes is looked at each time the worker starts."""
         worker = cls.__new__(cls)
         worker._configure(store, lambda: dict(handlers), resources, _queues(options), options)
+        worker._outer_middleware = around
         worker._queues_of_tasks = "queues" not in options
         return worker
 
@@ -119,7 +128,7 @@ class Worker:
         self,
         store: Callable[[], PgJobStore],
         handlers: Callable[[], Mapping[str, Handler]],
-        resources: Callable[[], AbstractAsyncContextManager[Any]] | None,
+        resources: Callable[[], Resources | None],
         queues: list[str] | None,
         options: WorkerOptions,
     ) -> None:
@@ -130,6 +139,7 @@ class Worker:
         self._queues = queues
         self._queues_of_tasks = False
         self._options = options
+        self._outer_middleware: Callable[[], Sequence[Middleware[Any]]] = tuple  # of the app
         self.worker_id = _worker_id(options.get("worker_id"))
         self.events = Events()
         journal = Journal()
@@ -228,7 +238,8 @@ class Worker:
             self._stops = 0
 
     async def _work(self, state: object, started: asyncio.Event) -> None:
-        handlers = dict(self._handlers())
+        middleware = (*self._outer_middleware(), *self._options.get("middleware", ()))
+        handlers = {name: handler.surrounded(middleware) for name, handler in self._handlers().items()}
         queues = self._queues
         if self._queues_of_tasks:
             queues = sorted({"default"} | {h.queue for h in handlers.values() if h.queue is not None})
@@ -300,10 +311,11 @@ class Worker:
 
     @asynccontextmanager
     async def _opened_resources(self) -> AsyncIterator[object]:
-        if self._resources is None:
+        resources = self._resources()
+        if resources is None:
             yield None
             return
-        async with LeftInTime(self._resources(), self._seconds_left) as state:
+        async with LeftInTime(resources(), self._seconds_left) as state:
             yield state
 
     def _seconds_left(self) -> float:
@@ -337,6 +349,8 @@ def _refuse_unknown(options: WorkerOptions) -> None:
             raise OptionError(
                 f"direct_dsn must be a DSN or an async function that returns a connection, got {type(value).__name__}"
             )
+        if name == "middleware":
+            _check_all(value)
         if name == "ack" and value not in ("batch", "sync"):
             raise OptionError(f'ack must be "batch" or "sync", got {value!r}')
         if name == "retention" and not (
@@ -345,6 +359,13 @@ def _refuse_unknown(options: WorkerOptions) -> None:
             raise OptionError(
                 f"retention must be a timedelta from 0 to {DURATION_MAX.days} days, or None to keep all, got {value!r}"
             )
+
+
+def _check_all(middleware: object) -> None:
+    if not isinstance(middleware, Sequence) or isinstance(middleware, str):
+        raise OptionError(f"middleware must be a list of functions, got {type(middleware).__name__}")
+    for function in middleware:
+        check_middleware(function)
 
 
 def _queues(options: WorkerOptions) -> list[str] | None:

@@ -10,7 +10,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -31,6 +31,7 @@ from pqrun.job.state import Status
 from pqrun.job.storable import error_text, one_line
 from pqrun.run.context import CancelReason, JobContext
 from pqrun.run.handler import Handler
+from pqrun.run.middleware import CallNext, refuse_start, refuse_value
 from pqrun.run.threads import ThreadCall, start_in_thread
 from pqrun.store import PgJobStore
 from pqrun.store.ports import Connection
@@ -148,11 +149,14 @@ class Attempt:
             return Failed(self.claim, self.duration_ms, f"PayloadDecodeError: {error}")
         except BaseException as error:  # noqa: BLE001  # user code in validators: it says that this payload cannot be had
             return Failed(self.claim, self.duration_ms, error_text(error))
+        self.context._payload = payload
         value: object = None
         failure: BaseException | None = None
         try:
             if self._handler.is_async:
                 value = await cast("Awaitable[object]", self._handler.call(self.context, payload))
+            elif self._handler.around is not None:
+                value = await self._surrounded(self._handler.around)
             else:
                 self.thread = start_in_thread(self._handler.call, self.context, payload)
                 value = await self.thread.future
@@ -165,6 +169,27 @@ class Attempt:
         if self.is_given_up:
             return None
         return self._after_return(value) if failure is None else self._after_exception(failure)
+
+    async def _surrounded(self, around: Callable[[CallNext], CallNext]) -> object:
+        """Run a plain function inside its middleware; the attempt lasts until its thread has ended, even if the middleware left it."""
+        try:
+            return await around(self._in_thread)(self.context)
+        finally:
+            if self.thread is not None:
+                if not self._is_torn_down:
+                    await asyncio.wait({self.thread.future})
+                if self.thread.future.done():
+                    self.thread.future.exception()  # looked at: a middleware that left it does not
+
+    async def _in_thread(self, ctx: JobContext[Any], /) -> object:
+        refuse_start(ctx)
+        if self.thread is not None and not self.thread.future.done():
+            raise PqrunError(f"call_next was called again while {one_line(self.job.job_type)} still runs in its thread")
+        self.thread = start_in_thread(self._handler.call, ctx, ctx._payload)
+        await asyncio.wait({self.thread.future})  # a middleware that is cancelled leaves the thread to be waited for
+        value = self.thread.future.result()
+        refuse_value(ctx)
+        return value
 
     def give_up(self) -> Outcome | None:
         """Decide for a handler that ignores being stopped; what it returns later is not written."""
@@ -185,8 +210,8 @@ class Attempt:
 
     @property
     def is_async(self) -> bool:
-        """Whether the handler is a coroutine function, which can be cancelled."""
-        return self._handler.is_async
+        """Whether code of the user's runs in the task, where it can be cancelled: the handler, or the middleware of a plain function."""
+        return self._handler.is_async or self._handler.around is not None
 
     @property
     def duration_ms(self) -> int:
@@ -207,11 +232,16 @@ class Attempt:
 
     def _after_exception(self, error: BaseException) -> Outcome | None:
         reason = self.context.cancel_reason
-        if reason is None and isinstance(error, asyncio.CancelledError) and self.task and self.task.cancelling():
-            reason = "shutdown"  # the event loop is being torn down around us
+        if isinstance(error, asyncio.CancelledError) and self._is_torn_down:
+            reason = "shutdown"
         if reason is not None:
             return self._interrupted(reason, error)
         return self._failed(error_text(error))
+
+    @property
+    def _is_torn_down(self) -> bool:
+        """Whether the event loop is being torn down around us: it was not the worker who cancelled the task."""
+        return self.context.cancel_reason is None and self.task is not None and self.task.cancelling() > 0
 
     def _interrupted(self, reason: CancelReason, error: BaseException | None) -> Outcome | None:
         if reason == "claim_lost":

@@ -56,6 +56,7 @@ class JobContext(Generic[S_co]):
         "_completion",
         "_encode",
         "_logger",
+        "_payload",
         "job",
         "state",
         "store",
@@ -88,6 +89,9 @@ class JobContext(Generic[S_co]):
         self._encode = encode
         self._complete_claim = complete_claim
         self._logger: JobLogger | None = None
+        self._payload: object = (
+            None  # written by the attempt before any code of the user's runs; stays None for low-level handlers
+        )
         # Written by the worker's loop, read by the handler in whatever thread it runs.
         self._cancel_reason: CancelReason | None = None
         # Written here, read by the executor: after it, a row that is still RUNNING means a transaction that did not commit.
@@ -102,6 +106,14 @@ class JobContext(Generic[S_co]):
     def cancel_reason(self) -> CancelReason | None:
         """Why the handler was asked to stop (the first reason stays), or None; also tells what a CancelledError means."""
         return self._cancel_reason
+
+    @property
+    def payload(self) -> object:
+        """The very object that the handler gets, for middleware and for what a handler calls: its model, decoded and validated.
+
+        A dict by parameter where the function's own parameters are the payload; ``job.payload`` for handlers without decorators.
+        """
+        return self.job.payload if self._payload is None else self._payload
 
     @property
     def logger(self) -> JobLogger:

@@ -1,11 +1,13 @@
 """What a worker needs of a task: three functions and a few facts, so that ``run`` knows nothing of decorators."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from pqrun.job.policy import BackoffPolicy
 from pqrun.run.context import JobContext
+from pqrun.run.middleware import CallNext, Middleware, compose, refuse_start, refuse_value
 
 __all__ = ["Handler"]
 
@@ -26,3 +28,26 @@ class Handler:
     """The queue its jobs go to by default; None: unknown (low-level handlers)."""
     backoff: BackoffPolicy | None = None
     """The task's own policy; None: the worker's."""
+    around: Callable[[CallNext], CallNext] | None = None
+    """Only of plain functions: the middleware to lay around the thread of each; that of async ones is in ``call`` already."""
+
+    def surrounded(self, middleware: Sequence[Middleware[Any]]) -> "Handler":
+        """Return this handler inside the middleware, the first of them outermost; without any, this handler itself."""
+        if not middleware:
+            return self
+        if not self.is_async:
+            return replace(self, around=functools.partial(compose, tuple(middleware)))
+        run = cast("Callable[[JobContext[Any], object], Awaitable[object]]", self.call)
+
+        async def innermost(ctx: JobContext[Any], /) -> object:
+            refuse_start(ctx)
+            value = await run(ctx, ctx._payload)  # the attempt has put it there
+            refuse_value(ctx)
+            return value
+
+        chain = compose(middleware, innermost)
+
+        def call(ctx: JobContext[Any], _payload: object) -> Awaitable[object]:
+            return chain(ctx)
+
+        return replace(self, call=call)

@@ -7,10 +7,15 @@ A Python block is a whole program, or continues a named one: an HTML comment abo
     <!-- request: POST /path -->     after the program, its ``app`` is served and must answer this with success
 
 In a block that continues another, the statements from the first outermost ``await`` on run inside ``async with jobs`` beside a worker, as
-the README tells its readers. A block that defines ``test_`` functions is run by pytest. SQL blocks of a file run in order on one database.
+the README tells its readers. A block that defines ``test_`` functions is run by pytest. SQL blocks of a file run in order on one database,
+where roles get names of the test's own. Two notes are for SQL:
+
+    <!-- needs: pg_cron -->          ``cron.schedule`` is one that runs the command at once
+    <!-- arguments: a|b -->          the values of its question marks, as a driver like JDBC would send them
 """
 
 import ast
+import itertools
 import os
 import re
 import shlex
@@ -18,7 +23,8 @@ import subprocess
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple, get_args, get_type_hints
 
@@ -29,6 +35,8 @@ from pqrun.config import WORKER_VARIABLES
 from pqrun.declaration import CallOptions, DeclaredOptions
 from pqrun.job.options import JobOptions
 from pqrun.worker import RETENTION_DEFAULT, WorkerOptions
+from tests.support.database import connected
+from tests.support.database import run as run_coroutine
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -168,7 +176,7 @@ def test_every_block_is_of_a_kind_that_is_checked() -> None:
 
 
 def test_every_note_is_one_that_is_known_and_leads_somewhere() -> None:
-    assert {name for block in BLOCKS for name in block.notes} <= {"name", "continues", "request"}
+    assert {name for block in BLOCKS for name in block.notes} <= {"name", "continues", "request", "needs", "arguments"}
     assert len(NAMED) == sum("name" in block.notes for block in BLOCKS), "two blocks have the same name"
     assert {block.notes["continues"] for block in BLOCKS if "continues" in block.notes} <= NAMED.keys()
 
@@ -214,11 +222,50 @@ def test_every_python_block_passes_mypy_strict(tmp_path: Path) -> None:
     assert done.returncode == 0, said + done.stderr
 
 
+CRON = """
+CREATE SCHEMA IF NOT EXISTS cron;
+CREATE OR REPLACE FUNCTION cron.schedule(job_name text, schedule text, command text) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    IF array_length(regexp_split_to_array(schedule, ' '), 1) <> 5 THEN RAISE 'no schedule: %', schedule; END IF;
+    EXECUTE command;
+    RETURN 1;
+END $$;
+"""
+"""In place of pg_cron, which is not everywhere: its commands are run, once."""
+
+
+async def run_sql(block: Block, connection: asyncpg.Connection, role_suffix: str) -> None:
+    """Run a block of SQL as its notes say."""
+    text = re.sub(r"\bshop_(producer|watcher|worker)\b", rf"\g<0>_{role_suffix}", block.text)
+    if "needs" in block.notes:
+        assert block.notes["needs"] == "pg_cron"
+        await connection.execute(CRON)
+    if "arguments" in block.notes:
+        numbers = itertools.count(1)
+        numbered = re.sub(r"\?", lambda _: f"${next(numbers)}", text)
+        assert await connection.fetch(numbered, *block.notes["arguments"].split("|"))
+    else:
+        await connection.execute(text)
+
+
+@asynccontextmanager
+async def roles_dropped(connection: asyncpg.Connection, suffix: str) -> AsyncIterator[None]:
+    """Leave no role behind: they belong to the whole server."""
+    try:
+        yield
+    finally:
+        made = await connection.fetch("SELECT rolname FROM pg_roles WHERE rolname LIKE '%' || $1", f"_{suffix}")
+        for row in made:
+            await connection.execute(f"DROP OWNED BY {row['rolname']}; DROP ROLE {row['rolname']}")
+
+
 @pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in PAGES])
 async def test_the_sql_blocks_of_a_page_run_in_order(page: str, connection: asyncpg.Connection) -> None:
-    for block in BLOCKS:
-        if block.page == page and block.kind == "sql":
-            await connection.execute(block.text)
+    suffix = f"page{os.getpid()}"
+    async with roles_dropped(connection, suffix):
+        for block in BLOCKS:
+            if block.page == page and block.kind == "sql":
+                await run_sql(block, connection, suffix)
 
 
 @each(BASH)
@@ -241,10 +288,23 @@ def check_command(words: list[str], dsn: str, folder: Path) -> None:
             assert file.removesuffix(".py") in NAMED, f"no block has the name of {file}"
         case ["export", assignment]:
             assert assignment.partition("=")[0] in VARIABLES, assignment
+        case ["psql", "$PQRUN_DSN", "-c", statement]:
+            check_pqrun("migrate", [], dsn, folder)
+            execute(statement, dsn)
         case ["pqrun", command, *rest]:
             check_pqrun(command, rest, dsn, folder)
         case _:
             pytest.fail(f"a line that is not checked: {shlex.join(words)}")
+
+
+def execute(statement: str, dsn: str) -> None:
+    """Run what psql would, without it: it is not on every machine that has Python."""
+
+    async def once() -> None:
+        async with connected(dsn) as connection:
+            await connection.execute(statement)
+
+    run_coroutine(once())
 
 
 def check_pqrun(command: str, rest: list[str], dsn: str, folder: Path) -> None:

@@ -28,6 +28,14 @@ SCRIPTS = {
         "paid: {'charged': 'visa'}",
     ],
     "sync_handler": ["digest: a8df899f3c4f204d", "job 1 was cancelled"],
+    "sql_trigger": ["{'indexed': 1}", "{'indexed': 2}"],
+    "middleware": [
+        "send_invoice 1 goes to tenant-north",
+        "send_invoice 2 goes to tenant-south",
+        "send_invoice 3 goes to tenant-south",
+        "job 3 failed: ValueError: there is no invoice 0",
+        "done: north/1, south/2",
+    ],
     "resources": ["opened", "{'converted': 25.0}", "{'converted': 50.0}", "{'converted': 75.0}", "closed"],
 }
 WEB = {"fastapi_app", "starlette_app"}

@@ -4,9 +4,10 @@ A line that ends in `# E` must be reported by both checkers; no other line may b
 The file is checked, never run.
 """
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, TypeVar, assert_type
@@ -21,8 +22,10 @@ from pqrun import (
     App,
     BackoffPolicy,
     Call,
+    CallNext,
     CancelOutcome,
     Connection,
+    Deferral,
     Job,
     JobContext,
     JobHandle,
@@ -473,3 +476,125 @@ def state_as_object(ctx: JobContext[object], a: int) -> None: ...
 App(resources=3)  # E
 App(resources=open_resources())  # E
 App(dns="x")  # E
+
+
+# middleware
+
+
+class State:
+    name: str = ""
+
+
+@asynccontextmanager
+async def opens_state() -> AsyncIterator[State]:
+    yield State()
+
+
+with_state = App(resources=opens_state)
+
+
+@with_state.middleware
+async def sees_state(ctx: JobContext[State], call_next: CallNext) -> object:
+    assert_type(ctx.state, State)
+    assert_type(ctx.payload, object)
+    assert_type(await call_next(ctx), object)
+    return await call_next(ctx)
+
+
+@with_state.middleware
+async def any_state(ctx: JobContext, call_next: CallNext) -> Sent | None:
+    return Sent(message_id="m")
+
+
+@jobs.middleware
+async def of_any_app(ctx: JobContext[object], call_next: CallNext) -> object:
+    return await asyncio.create_task(call_next(ctx))
+
+
+@jobs.middleware
+async def without_state(ctx: JobContext[None], call_next: CallNext) -> object:
+    return await call_next(ctx)
+
+
+@jobs.middleware  # E
+async def of_another_state(ctx: JobContext[State], call_next: CallNext) -> object:
+    return await call_next(ctx)
+
+
+@jobs.middleware  # E
+async def without_call_next(ctx: JobContext) -> object:
+    return None
+
+
+@jobs.middleware  # E
+def plain_middleware(ctx: JobContext, call_next: CallNext) -> object:
+    return None
+
+
+@jobs.middleware
+async def passes_the_wrong_thing(ctx: JobContext, call_next: CallNext) -> object:
+    await call_next()  # E
+    return await call_next(ctx.job)  # E
+
+
+async def next_of_a_test(ctx: JobContext[object], /) -> object:
+    return Sent(message_id="m")
+
+
+async def middleware_called_itself(ctx: JobContext[State], store: PgJobStore) -> None:
+    assert_type(await sees_state(ctx, next_of_a_test), object)
+    assert_type(await any_state(ctx, next_of_a_test), Sent | None)
+    assert_type(jobs.worker(middleware=[of_any_app, without_state]), Worker)
+    assert_type(Worker(store=store, handlers={}, middleware=[sees_state, any_state]), Worker)
+    jobs.worker(middleware=[takes_no_handle])  # E
+
+
+# hooks
+
+
+@jobs.before_defer
+def looks(deferral: Deferral) -> None:
+    assert_type(deferral.payload, object)
+    assert_type(deferral.run_after, datetime | timedelta | None)
+
+
+@jobs.before_defer
+def routes(deferral: Deferral) -> Deferral | None:
+    return deferral.replace(queue="q", timeout=None, run_after=timedelta(hours=1), dedupe_key=None)
+
+
+@jobs.before_defer  # E
+def returns_text(deferral: Deferral) -> str:
+    return ""
+
+
+@jobs.before_defer  # E
+async def async_before(deferral: Deferral) -> None: ...
+
+
+@jobs.after_defer
+def notes(deferral: Deferral, handle: JobHandle[object]) -> None:
+    assert_type(handle.id, int)
+
+
+@jobs.after_defer  # E
+def takes_no_handle(deferral: Deferral) -> None: ...
+
+
+def hooks_called_themselves(deferral: Deferral) -> None:
+    assert_type(routes(deferral), Deferral | None)
+    deferral.replace(job_type="x")  # E
+    deferral.replace(priority="high")  # E
+    deferral.queue = "q"  # E
+
+
+# resources for tests
+
+
+def overrides(other: Callable[[], AbstractAsyncContextManager[Sent]]) -> None:
+    with with_state.override_resources(opens_state), with_state.override_resources(lambda: nullcontext(State())):
+        pass
+    with jobs.override_resources(lambda: nullcontext(None)):
+        pass
+    with_state.override_resources(other)  # E
+    with_state.override_resources(opens_state())  # E
