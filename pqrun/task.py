@@ -14,10 +14,10 @@ from typing_extensions import Unpack
 from pqrun.declaration import CallOptions, Declared, Placement, ResultValue
 from pqrun.handle import Call, JobHandle
 from pqrun.job.options import check_job_id
+from pqrun.portal import Portal
 from pqrun.run.context import JobContext
 from pqrun.run.handler import Handler
 from pqrun.run.threads import run_in_thread
-from pqrun.store import PgJobStore
 
 __all__ = ["DeclarePayload", "DeclareTask", "Task"]
 
@@ -30,20 +30,21 @@ S = TypeVarWithDefault("S", default=Any)
 class Task(Generic[P, M, R, S]):
     """A function that can be deferred; made by ``@jobs.task``, never by hand.
 
-    ``defer`` writes a job and returns its handle, ``call`` makes a value for ``jobs.defer_many``, ``options`` returns the same task
-    with other options, and calling the task runs the function itself, as unit tests do.
+    ``defer`` writes a job and returns its handle (``defer_sync`` for synchronous code), ``call`` makes a value for
+    ``jobs.defer_many``, ``options`` returns the same task with other options, and calling the task runs the function itself, as
+    unit tests do.
     """
 
     def __init__(
         self,
         declared: Declared,
-        opened_store: Callable[[], PgJobStore],
+        portal: Portal,
         placement: Placement | None = None,
     ) -> None:
         # Name, docstring and signature of the function, for help(), debuggers and tools that read ``__wrapped__``.
         functools.update_wrapper(cast(Callable[..., object], self), declared.function)
         self._declared = declared
-        self._opened_store = opened_store
+        self._portal = portal
         self._placement = placement or declared.placement
         self._decode = cast("Callable[[str | None], R]", declared.result.load)
 
@@ -74,8 +75,24 @@ class Task(Generic[P, M, R, S]):
         when the app is not open, and StoreError when the database refuses.
         """
         call = self._call(args, kwargs)
-        (enqueued,) = await self._opened_store().enqueue_jobs([call.job], connection=call.connection)
-        return JobHandle(enqueued.id, enqueued.created, call.decode, self._opened_store)
+        (enqueued,) = await self._portal.opened_store().enqueue_jobs([call.job], connection=call.connection)
+        return JobHandle(enqueued.id, enqueued.created, call.decode, self._portal)
+
+    @overload
+    def defer_sync(self, payload: M, /) -> JobHandle[R]: ...
+    @overload
+    def defer_sync(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
+    def defer_sync(self, /, *args: object, **kwargs: object) -> JobHandle[R]:
+        """Do what ``defer`` does, from synchronous code, in any thread; the app need not be open.
+
+        Where it is open in a loop that runs in another thread, the job goes through that; else a thread of the app's own has
+        a connection, until ``jobs.close_sync()`` or the end of the process. Raises what ``defer`` raises; WrongLoopError
+        where an event loop runs in this thread, which it would block; and NotOpenError for an app made with ``pool=`` or
+        ``store=`` that is open nowhere.
+        """
+        call = self._call(args, kwargs)
+        (enqueued,) = self._portal.enqueue_jobs([call.job], instead=f"await {self.name}.defer(...)")
+        return JobHandle(enqueued.id, enqueued.created, call.decode, self._portal)
 
     @overload
     def call(self, payload: M, /) -> Call[R]: ...
@@ -105,11 +122,11 @@ class Task(Generic[P, M, R, S]):
         ``dedupe_key`` (the finished key; None: no key) and ``connection`` (write in its open transaction). Raises OptionError,
         naming the option.
         """
-        return Task(self._declared, self._opened_store, self._placement.overlaid(**options))
+        return Task(self._declared, self._portal, self._placement.overlaid(**options))
 
     def handle(self, job_id: int) -> JobHandle[R]:
         """Return the handle of a job of this task from its id; the database is asked when the handle is used."""
-        return JobHandle(check_job_id(job_id), False, self._decode, self._opened_store)
+        return JobHandle(check_job_id(job_id), False, self._decode, self._portal)
 
     def _call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call[R]:
         payload = self._declared.build(args, kwargs)

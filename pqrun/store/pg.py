@@ -92,6 +92,11 @@ class PgJobStore:
         return self._source.is_open
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that it is open in, None while it is closed."""
+        return self._source.loop
+
+    @property
     def is_pool_handed_in(self) -> bool:
         """Whether connections come from a pool of the caller's."""
         return self._source.is_handed_in
