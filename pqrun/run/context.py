@@ -13,6 +13,7 @@ from typing_extensions import TypeVar
 from pqrun.errors import CompletionRefused
 from pqrun.job.record import Job
 from pqrun.job.storable import one_line
+from pqrun.portal import cross
 from pqrun.store import PgJobStore
 from pqrun.store.ports import Connection
 
@@ -129,6 +130,13 @@ class JobContext(Generic[S_co]):
         except BaseException:
             self._completion = False
             raise
+
+    def complete_sync(self, result: object = None) -> None:
+        """Do what ``complete`` does without ``connection``, from a plain function, which runs in a thread; committed at once.
+
+        Raises what ``complete`` raises, and WrongLoopError where an event loop runs in this thread.
+        """
+        cross(self.store.loop, lambda: self.complete(result), instead="await ctx.complete(...)")
 
     def _refuse_completion(self) -> None:
         if self._completion:
