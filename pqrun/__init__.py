@@ -39,11 +39,13 @@ from pqrun.job.record import Job, JsonObject, JsonValue
 from pqrun.job.state import Status
 from pqrun.run.context import JobContext
 from pqrun.store import PgJobStore
-from pqrun.store.ports import Connection, Pool
+from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
 from pqrun.task import Task
 from pqrun.worker import Worker
 
 __all__ = [
+    "AnyConnection",
+    "AnySyncConnection",
     "App",
     "ArgumentsError",
     "BackoffPolicy",

@@ -19,7 +19,7 @@ from pqrun.portal import Portal
 from pqrun.run.context import JobContext
 from pqrun.run.handler import Handler
 from pqrun.store import PgJobStore
-from pqrun.store.ports import Connection, Pool
+from pqrun.store.ports import AnyConnection, Pool
 from pqrun.task import DeclarePayload, DeclareTask, Task
 from pqrun.worker import Worker, WorkerOptions
 
@@ -183,12 +183,14 @@ class App(Generic[S]):
 
         return register if function is None else register(function)
 
-    async def defer_many(self, calls: Iterable[Call[V]], *, connection: Connection | None = None) -> list[JobHandle[V]]:
+    async def defer_many(
+        self, calls: Iterable[Call[V]], *, connection: AnyConnection | None = None
+    ) -> list[JobHandle[V]]:
         """Write many jobs, of any mix of tasks, in one transaction with few round trips; return their handles in order.
 
-        ``calls``: what ``task.call(...)`` gave. ``connection``: write in its open transaction instead of one of our own. Calls with
-        equal dedupe keys share one job. Raises ArgumentsError, naming the index, for what is no call or carries a connection of
-        its own, and otherwise what ``defer`` raises; then nothing was written.
+        ``calls``: what ``task.call(...)`` gave. ``connection`` (asyncpg's, SQLAlchemy's or psycopg's): write in its open transaction
+        instead of one of our own. Calls with equal dedupe keys share one job. Raises ArgumentsError, naming the index, for what is
+        no call or carries a connection of its own, and otherwise what ``defer`` raises; then nothing was written.
         """
         checked = _checked_calls(calls, "defer_many")
         store = self._opened_store()

@@ -14,7 +14,7 @@ from pqrun.job.state import Status
 from pqrun.job.storable import error_summary
 from pqrun.portal import Portal
 from pqrun.store import PgJobStore
-from pqrun.store.ports import Connection
+from pqrun.store.ports import AnyConnection, AnySyncConnection
 from pqrun.store.waiter import End
 
 __all__ = ["Call", "JobHandle"]
@@ -28,7 +28,7 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
     job: NewJob
     decode: Callable[[str | None], R_co]
     """Stored JSON text of a result to the declared type."""
-    connection: Connection | None = None
+    connection: AnyConnection | AnySyncConnection | None = None
     """What ``.options(connection=)`` named; ``defer_many`` refuses a call that has one."""
 
     def __repr__(self) -> str:

@@ -18,6 +18,7 @@ from pqrun.portal import Portal
 from pqrun.run.context import JobContext
 from pqrun.run.handler import Handler
 from pqrun.run.threads import run_in_thread
+from pqrun.store.ports import AnyConnection
 
 __all__ = ["DeclarePayload", "DeclareTask", "Task"]
 
@@ -75,7 +76,9 @@ class Task(Generic[P, M, R, S]):
         when the app is not open, and StoreError when the database refuses.
         """
         call = self._call(args, kwargs)
-        (enqueued,) = await self._portal.opened_store().enqueue_jobs([call.job], connection=call.connection)
+        # The store refuses a synchronous one, and says what takes it.
+        connection = cast("AnyConnection | None", call.connection)
+        (enqueued,) = await self._portal.opened_store().enqueue_jobs([call.job], connection=connection)
         return JobHandle(enqueued.id, enqueued.created, call.decode, self._portal)
 
     @overload

@@ -90,6 +90,9 @@ def test_a_thread_that_outlived_its_worker_is_told_that_there_is_nobody_to_compl
     async def never(result: str | None, connection: object) -> None:
         raise AssertionError
 
+    def never_sync(result: str | None, connection: object) -> None:
+        raise AssertionError
+
     ctx = JobContext(
         job=job_record(),
         store=PgJobStore("postgresql://localhost/never_opened"),
@@ -97,6 +100,7 @@ def test_a_thread_that_outlived_its_worker_is_told_that_there_is_nobody_to_compl
         state=None,
         encode=lambda result: None,
         complete_claim=never,
+        complete_claim_sync=never_sync,
     )
     with pytest.raises(NotOpenError):
         ctx.complete_sync()
