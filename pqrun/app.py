@@ -19,7 +19,7 @@ from pqrun.portal import Portal
 from pqrun.run.context import JobContext
 from pqrun.run.handler import Handler
 from pqrun.store import PgJobStore
-from pqrun.store.ports import AnyConnection, Pool
+from pqrun.store.ports import AnyConnection, AnySyncConnection, Pool
 from pqrun.task import DeclarePayload, DeclareTask, Task
 from pqrun.worker import Worker, WorkerOptions
 
@@ -198,10 +198,16 @@ class App(Generic[S]):
             return []
         return self._handles(checked, await store.enqueue_jobs([call.job for call in checked], connection=connection))
 
-    def defer_many_sync(self, calls: Iterable[Call[V]]) -> list[JobHandle[V]]:
-        """Do what ``defer_many`` does, from synchronous code, in any thread; see ``Task.defer_sync``."""
+    def defer_many_sync(
+        self, calls: Iterable[Call[V]], *, connection: AnySyncConnection | None = None
+    ) -> list[JobHandle[V]]:
+        """Do what ``defer_many`` does, from synchronous code, in any thread; see ``Task.defer_sync``.
+
+        ``connection`` (SQLAlchemy's, psycopg's or Django's): write in its open transaction.
+        """
         checked = _checked_calls(calls, "defer_many_sync")
-        written = self._portal.enqueue_jobs([call.job for call in checked], instead="await jobs.defer_many(...)")
+        new = [call.job for call in checked]
+        written = self._portal.enqueue_jobs(new, connection, instead="await jobs.defer_many(...)")
         return self._handles(checked, written)
 
     def close_sync(self) -> None:

@@ -16,11 +16,12 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from pqrun.errors import DatabaseUnavailableError, NotOpenError, WrongLoopError
 from pqrun.job.record import Enqueued, NewJob
 from pqrun.store import PgJobStore
+from pqrun.store.ports import AnyConnection, AnySyncConnection
 
 __all__ = ["Portal", "cross"]
 
@@ -77,9 +78,14 @@ class Portal:
                 return crossing.result()
             # Its loop ended before it took the call: where that leads now is found out anew.
 
-    def enqueue_jobs(self, jobs: Sequence[NewJob], *, instead: str) -> list[Enqueued]:
-        """Write jobs; see ``PgJobStore.enqueue_jobs``."""
-        return self.run(lambda store: store.enqueue_jobs(jobs), instead=instead)
+    def enqueue_jobs(
+        self, jobs: Sequence[NewJob], connection: AnyConnection | AnySyncConnection | None, *, instead: str
+    ) -> list[Enqueued]:
+        """Write jobs; see ``PgJobStore.enqueue_jobs`` and, for a connection, ``enqueue_jobs_sync``."""
+        if connection is None:
+            return self.run(lambda store: store.enqueue_jobs(jobs), instead=instead)
+        # The caller's own transaction, in the caller's thread: neither a loop nor an open store has a part in it.
+        return self._find_store().enqueue_jobs_sync(jobs, cast("AnySyncConnection", connection)) if jobs else []
 
     def close(self) -> None:
         """End the thread of our own, if there is one, within some seconds; the next call starts another."""
@@ -261,8 +267,12 @@ class _LoopThread:
             own._loop.close()
             failure = NotOpenError(f"no thread could be started for synchronous calls: {error}")
         else:
-            own._serving.wait(JOIN_SECONDS)
-            return own
+            if own._serving.wait(JOIN_SECONDS):
+                return own
+            failure = NotOpenError(
+                "a thread was started for synchronous calls and does not run: a server may have to allow threads (uWSGI: "
+                "enable-threads = true)"
+            )
         raise failure
 
     @property

@@ -89,12 +89,13 @@ class Task(Generic[P, M, R, S]):
         """Do what ``defer`` does, from synchronous code, in any thread; the app need not be open.
 
         Where it is open in a loop that runs in another thread, the job goes through that; else a thread of the app's own has
-        a connection, until ``jobs.close_sync()`` or the end of the process. Raises what ``defer`` raises; WrongLoopError
-        where an event loop runs in this thread, which it would block; and NotOpenError for an app made with ``pool=`` or
-        ``store=`` that is open nowhere.
+        a connection, until ``jobs.close_sync()`` or the end of the process. With ``.options(connection=...)``, a synchronous one
+        (SQLAlchemy, psycopg, Django), the job is written on that, within its open transaction. Raises what ``defer`` raises;
+        WrongLoopError where an event loop runs in this thread, which it would block; and NotOpenError for an app made with
+        ``pool=`` or ``store=`` that is open nowhere.
         """
         call = self._call(args, kwargs)
-        (enqueued,) = self._portal.enqueue_jobs([call.job], instead=f"await {self.name}.defer(...)")
+        (enqueued,) = self._portal.enqueue_jobs([call.job], call.connection, instead=f"await {self.name}.defer(...)")
         return JobHandle(enqueued.id, enqueued.created, call.decode, self._portal)
 
     @overload

@@ -28,6 +28,14 @@ SCRIPTS = {
         "paid: {'charged': 'visa'}",
     ],
     "sync_handler": ["digest: a8df899f3c4f204d", "job 1 was cancelled"],
+    "sync_script": [
+        "created: True False True",
+        "status: READY",
+        "cancel: CANCELLED",
+        "invoice: 2026-1",
+        "others: ['2026-2', '2026-3']",
+        "last: CANCELLED",
+    ],
     "resources": ["opened", "{'converted': 25.0}", "{'converted': 50.0}", "{'converted': 75.0}", "closed"],
 }
 WEB = {"fastapi_app", "starlette_app"}
