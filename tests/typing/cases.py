@@ -14,8 +14,11 @@ from typing import TypedDict as StandardTypedDict
 
 import asyncpg
 import msgspec
+import psycopg
 from pydantic import BaseModel, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
 
 from pqrun import (
     App,
@@ -339,6 +342,13 @@ def synchronous_calls_that_fit(tasks: Tasks, when: datetime) -> None:
     jobs.close_sync()
 
 
+def synchronous_calls_in_a_transaction(session: Session, psycopg_connection: psycopg.Connection) -> None:
+    assert_type(keep.options(connection=session).defer_sync(text="x"), JobHandle[Kept])
+    assert_type(keep.options(connection=psycopg_connection).defer_sync(text="x"), JobHandle[Kept])
+    assert_type(jobs.defer_many_sync([keep.call(text="x")], connection=session), list[JobHandle[Kept]])
+    assert_type(jobs.defer_many_sync([keep.call(text="x")], connection=psycopg_connection), list[JobHandle[Kept]])
+
+
 def handles_in_synchronous_code(handle: JobHandle[Kept]) -> None:
     assert_type(handle.status_sync(), Status)
     assert_type(handle.job_sync(), Job)
@@ -426,7 +436,9 @@ async def calls_that_do_not_fit(connection: Connection, when: datetime) -> None:
     keep.handle("1")  # E
 
 
-def synchronous_calls_that_do_not_fit(handle: JobHandle[Sent | None]) -> None:
+def synchronous_calls_that_do_not_fit(
+    handle: JobHandle[Sent | None], connection: Connection, asynchronous: AsyncSession
+) -> None:
     keep.defer_sync(txt="x")  # E
     keep.defer_sync(text=1)  # E
     keep.defer_sync()  # E
@@ -439,6 +451,8 @@ def synchronous_calls_that_do_not_fit(handle: JobHandle[Sent | None]) -> None:
     keep.options(priority=1).defer_sync(txt="x")  # E
     jobs.defer_many_sync([keep.defer_sync(text="x")])  # E
     jobs.defer_many_sync(keep.call(text="x"))  # E
+    jobs.defer_many_sync([keep.call(text="x")], connection=connection)  # E
+    jobs.defer_many_sync([keep.call(text="x")], connection=asynchronous)  # E
     repr(handle.result_sync().message_id)  # E
     handle.result_sync(timeout="1")  # E
     handle.retry_sync(True)  # E
