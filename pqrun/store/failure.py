@@ -113,8 +113,8 @@ def translate_foreign(error: BaseException, schema: str) -> PqrunError:
     return StoreError(f"the statement could not be run ({type(error).__name__})")
 
 
-_CONNECTION_ERRORS: Final = frozenset({"OperationalError", "InterfaceError"})
-"""What PEP 249 calls them in every driver, when PostgreSQL itself has said nothing."""
+_CONNECTION_ERRORS: Final = frozenset({"OperationalError", "InterfaceError", "InternalClientError"})
+"""What PEP 249, and asyncpg, call them when PostgreSQL itself has said nothing."""
 
 
 def _layers(error: BaseException | None) -> Iterator[BaseException]:
