@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, cast
@@ -91,9 +92,8 @@ class Portal:
         """End the thread of our own, if there is one, within some seconds; the next call starts another."""
         with self._lock:
             own, self._own = self._own, None
-            atexit.unregister(self.close)
         if own is not None:
-            own.close()
+            _close([own])
 
     def _begin(self, work: Work[T]) -> "_Crossing[T]":
         store = self._find_store()
@@ -110,7 +110,6 @@ class Portal:
         with self._lock:
             if self._own is None or not self._own.is_serving:
                 self._own = _LoopThread.started(self._make_store())
-                atexit.register(self.close)
             return self._own
 
     def _forget(self) -> None:
@@ -254,12 +253,13 @@ class _LoopThread:
         self._store = store
         self._loop = asyncio.new_event_loop()
         self._is_closing = asyncio.Event()
+        self._is_ready = False
         self._serving = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="pqrun sync", daemon=True)
 
     @classmethod
     def started(cls, store: PgJobStore) -> "_LoopThread":
-        """Make one and start it; raises NotOpenError where no thread can be started any more."""
+        """Make one and start it; raises NotOpenError where no thread can be had."""
         own = cls(store)
         try:
             own._thread.start()
@@ -267,10 +267,12 @@ class _LoopThread:
             own._loop.close()
             failure = NotOpenError(f"no thread could be started for synchronous calls: {error}")
         else:
+            _THREADS.add(own)
             if own._serving.wait(JOIN_SECONDS):
                 return own
+            own.ask_to_end()  # should it ever run
             failure = NotOpenError(
-                "a thread was started for synchronous calls and does not run: a server may have to allow threads (uWSGI: "
+                "a thread was started for synchronous calls and does not run: the server may have to allow threads (uWSGI: "
                 "enable-threads = true)"
             )
         raise failure
@@ -286,17 +288,22 @@ class _LoopThread:
         async def run() -> T:
             if self._is_closing.is_set():
                 raise NotOpenError("closed meanwhile, by close_sync() or the end of the process: nothing was done")
-            if not self._store.is_open:
+            if not self._is_ready:  # one that others are opening just now is not
                 await self._store.start()
+                self._is_ready = True
             return await work(self._store)
 
         return _Crossing(self._loop, run)
 
-    def close(self) -> None:
-        """Close the store and end the thread, within ``JOIN_SECONDS``."""
+    def ask_to_end(self) -> None:
+        """Let it close the store, and end."""
         with contextlib.suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._is_closing.set)
-        self._thread.join(JOIN_SECONDS)
+
+    def join(self, timeout: float) -> None:
+        """Wait until it has ended."""
+        self._thread.join(timeout)
+        _THREADS.discard(self)
 
     def _serve(self) -> None:
         try:
@@ -319,11 +326,26 @@ class _LoopThread:
 
 _PORTALS: weakref.WeakSet[Portal] = weakref.WeakSet()
 
+_THREADS: set[_LoopThread] = set()
+
+
+def _close(threads: Sequence[_LoopThread]) -> None:
+    """End threads of ours, all at the same time."""
+    until = time.monotonic() + JOIN_SECONDS
+    for own in threads:
+        own.ask_to_end()
+    for own in threads:
+        own.join(max(until - time.monotonic(), 0.0))
+
 
 def _forget_all() -> None:
+    _THREADS.clear()
     for portal in list(_PORTALS):
         portal._forget()
 
+
+# Registered here, not at the first call: what a user's code registers later runs earlier, and may still defer.
+atexit.register(lambda: _close(list(_THREADS)))
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)

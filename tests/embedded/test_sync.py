@@ -21,3 +21,12 @@ def test_a_script_that_closes_stops_the_database_and_may_start_it_again(home: Pa
         jobs.close_sync()
     """
     assert output(text, f"embedded:{home}") == ["1", "2"]
+
+
+def test_threads_that_all_come_first_wait_until_the_database_has_its_tables(home: Path) -> None:
+    text = """
+        from concurrent.futures import ThreadPoolExecutor
+        with ThreadPoolExecutor(8) as threads:
+            print(sorted(job.id for job in threads.map(t.defer_sync, range(8))))
+    """
+    assert output(text, f"embedded:{home}") == ["[1, 2, 3, 4, 5, 6, 7, 8]"]

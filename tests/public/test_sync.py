@@ -33,6 +33,7 @@ from pqrun import (
     Status,
     Task,
     WrongLoopError,
+    portal,
 )
 from tests.public.at_work import at_work, count_jobs
 from tests.support.database import connected, run
@@ -356,3 +357,36 @@ def test_a_database_that_cannot_be_reached_is_told_as_one(unused_tcp_port: int) 
         shop.count.defer_sync(1)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
     shop.jobs.close_sync()
+
+
+def test_a_process_that_can_have_no_more_threads_is_told_so(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(NotOpenError, match=r"no thread could be started .* can't start new thread"):
+            shop.count.defer_sync(1)
+    assert shop.count.defer_sync(1).created
+
+
+def test_a_thread_that_the_server_never_lets_run_is_told_with_the_setting(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_run = threading.Event()
+    run_really = threading.Thread.run
+
+    def run_late(thread: threading.Thread) -> None:
+        may_run.wait(30)
+        run_really(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "run", run_late)
+        patched.setattr(portal, "JOIN_SECONDS", 0.01)
+        with pytest.raises(NotOpenError, match="enable-threads"):
+            shop.count.defer_sync(1)
+    (late,) = (thread for thread in threading.enumerate() if thread.name == THREAD)
+    may_run.set()
+    late.join(30)  # it ends as soon as it runs
+    assert not late.is_alive()
+    assert shop.count.defer_sync(1).created

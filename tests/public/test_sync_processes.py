@@ -26,7 +26,7 @@ def test_a_script_that_fails_ends_with_its_own_error_alone(dsn: str) -> None:
 def test_a_job_can_be_deferred_while_the_interpreter_exits(dsn: str) -> None:
     text = """
         import atexit
-        atexit.register(lambda: print(t.defer_sync(2).id))  # runs after ours, which is registered at the first call
+        atexit.register(lambda: print(t.defer_sync(2).id))
         print(t.defer_sync(1).id)
     """
     assert output(text, dsn) == ["1", "2"]

@@ -27,7 +27,8 @@ TASK = """
 def script(text: str, dsn: str) -> Iterator["subprocess.Popen[str]"]:
     """Start a program with every warning shown; it is killed where it outlives the block."""
     process = subprocess.Popen(
-        [sys.executable, "-X", "dev", "-c", textwrap.dedent(TASK) + textwrap.dedent(text)],
+        # Not -X dev: asyncio would tell of every callback that a busy machine makes slow.
+        [sys.executable, "-W", "default", "-c", textwrap.dedent(TASK) + textwrap.dedent(text)],
         env={**os.environ, "PQRUN_DSN": dsn, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -45,5 +46,5 @@ def output(text: str, dsn: str) -> list[str]:
     """Run a program to its end, in which it must neither fail nor complain; return the lines that it prints."""
     with script(text, dsn) as process:
         out, err = process.communicate(timeout=DEADLINE_SECONDS)
-    assert (process.returncode, err) == (0, "")
+    assert (process.returncode, err) == (0, ""), err
     return out.splitlines()
