@@ -111,10 +111,11 @@ class Django(Protocol):
 class DjangoProxy(Protocol):
     """``django.db.connection`` as a checker sees it that reads Django's source: a proxy of whatever connection is this thread's."""
 
-    @property
-    def _connections(self) -> object: ...
-
     def __getattr__(self, item: str, /) -> object: ...
+
+    def __delattr__(self, name: str, /) -> None: ...
+
+    def __contains__(self, key: str, /) -> bool: ...
 
 
 AnyConnection: TypeAlias = Connection | AsyncSqlalchemy | AsyncPsycopg

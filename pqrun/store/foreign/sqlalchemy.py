@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias, TypeVar, cast
 import asyncpg
 import sqlalchemy
 from sqlalchemy import exc, orm
+from sqlalchemy.util import concurrency
 
 from pqrun.errors import DatabaseUnavailableError, OptionError, PqrunError, StoreError
 from pqrun.store.failure import raise_by_itself, translate_foreign
@@ -25,6 +26,9 @@ _WHOLE_ANSWERS = {"stream_results": False, "yield_per": None}
 """A server-side cursor, which a connection may be set to use, takes no statement that writes."""
 
 
+_FACE = "connection: the synchronous face of an asynchronous SQLAlchemy session; give the AsyncSession itself"
+
+
 @lru_cache(maxsize=64)
 def _clause(sql: str, count: int) -> sqlalchemy.TextClause:
     # The type is stated: of None SQLAlchemy could not know any.
@@ -37,9 +41,7 @@ def _translate(error: Exception, schema: str) -> PqrunError:
     if isinstance(error, exc.PendingRollbackError):
         return StoreError("the transaction of this SQLAlchemy session has failed before: roll it back first")
     if isinstance(error, exc.MissingGreenlet):
-        return OptionError(
-            "connection: the synchronous face of an asynchronous SQLAlchemy session; give the AsyncSession itself"
-        )
+        return OptionError(_FACE)
     if isinstance(error, exc.ResourceClosedError):
         return OptionError("connection: this SQLAlchemy connection, or its transaction, is closed")
     if isinstance(error, exc.UnboundExecutionError):
@@ -164,7 +166,11 @@ def join_sync(connection: object, statements: Statements) -> _Session:
         return act(runner)
 
     with _translating(statements.schema):
-        return _Session(reach, statements, is_driven_by_loop=_bind(runner).dialect.is_async)
+        is_driven_by_loop = _bind(runner).dialect.is_async
+    # Asked before a statement is tried, which would leave a coroutine of the driver's behind.
+    if is_driven_by_loop and not getattr(concurrency, "in_greenlet", lambda: True)():  # of late releases of 2.0 only
+        raise OptionError(_FACE)
+    return _Session(reach, statements, is_driven_by_loop=is_driven_by_loop)
 
 
 def join(connection: object, statements: Statements) -> _Session:
