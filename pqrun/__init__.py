@@ -41,11 +41,13 @@ from pqrun.job.state import Status
 from pqrun.run.context import JobContext
 from pqrun.run.middleware import CallNext
 from pqrun.store import PgJobStore
-from pqrun.store.ports import Connection, Pool
+from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
 from pqrun.task import Task
 from pqrun.worker import Worker
 
 __all__ = [
+    "AnyConnection",
+    "AnySyncConnection",
     "App",
     "ArgumentsError",
     "BackoffPolicy",

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Generic, Never, ParamSpec, Self, TypeVar, overload
@@ -15,11 +15,13 @@ from pqrun.declaration import DeclaredOptions, ResultValue, check_declared, decl
 from pqrun.deferral import AfterHook, BeforeHook, DeferHooks, check_hook
 from pqrun.errors import ArgumentsError, ConfigurationError, DeclarationError, NotOpenError
 from pqrun.handle import Call, JobHandle
+from pqrun.job.record import Enqueued
+from pqrun.portal import Portal
 from pqrun.run.context import JobContext
 from pqrun.run.handler import Handler
 from pqrun.run.middleware import CallNext, Middleware, check_middleware
 from pqrun.store import PgJobStore
-from pqrun.store.ports import Connection, Pool
+from pqrun.store.ports import AnyConnection, AnySyncConnection, Pool
 from pqrun.task import DeclarePayload, DeclareTask, Task
 from pqrun.worker import Worker, WorkerOptions
 
@@ -38,6 +40,11 @@ SCHEMA_DEFAULT = "pqrun"
 NOT_OPEN = (
     "the app is not open. In a script: 'async with jobs: ...'; in a web application: FastAPI(lifespan=jobs.lifespan) "
     "(Starlette the same, Litestar(lifespan=[jobs.lifespan])); a running worker opens its own"
+)
+
+NOT_OPEN_SYNC = (
+    "synchronous calls need connections of their own, which cannot be made from App(pool=) or App(store=): give dsn= instead "
+    "(App(dsn=...), or PQRUN_DSN), or open the app in an event loop that runs in another thread of this process"
 )
 
 
@@ -95,6 +102,7 @@ class App(Generic[S]):
         self._dsn = None if dsn is None else dsn_from(dsn, {})
         self._pool = pool
         self._store = store
+        self._is_bound = pool is not None or store is not None  # what was given lives in a loop of somebody else's
         self._schema = schema
         self._resources = resources
         self._tasks: dict[str, Task[..., Any, Any, S]] = {}
@@ -105,6 +113,9 @@ class App(Generic[S]):
         self._openings = 0
         self._opened_by_us = False
         self._lock: asyncio.Lock | None = None
+        self._portal = Portal(
+            opened_store=self._opened_store, find_store=lambda: self.store, make_store=self._make_store
+        )
 
     @property
     def store(self) -> PgJobStore:
@@ -113,7 +124,7 @@ class App(Generic[S]):
             if self._pool is not None:
                 self._store = PgJobStore(pool=self._pool, schema=self._schema)
             else:
-                self._store = PgJobStore(require_dsn(self._dsn, os.environ), schema=self._schema)
+                self._store = self._make_store()
         return self._store
 
     @property
@@ -171,7 +182,7 @@ class App(Generic[S]):
                 raise DeclarationError(
                     f"the name {declared.name!r} is taken by {other.where}; give name= [{declared.where}]"
                 )
-            task: Task[..., Any, Any, S] = Task(declared, self._opened_store, self._hooks)
+            task: Task[..., Any, Any, S] = Task(declared, self._portal, self._hooks)
             self._tasks[declared.name] = task
             self._handlers[declared.name] = task.handler
             return task
@@ -242,29 +253,41 @@ class App(Generic[S]):
         finally:
             self._resources = before
 
-    async def defer_many(self, calls: Iterable[Call[V]], *, connection: Connection | None = None) -> list[JobHandle[V]]:
+    async def defer_many(
+        self, calls: Iterable[Call[V]], *, connection: AnyConnection | None = None
+    ) -> list[JobHandle[V]]:
         """Write many jobs, of any mix of tasks, in one transaction with few round trips; return their handles in order.
 
-        ``calls``: what ``task.call(...)`` gave. ``connection``: write in its open transaction instead of one of our own. Calls with
-        equal dedupe keys share one job. Raises ArgumentsError, naming the index, for what is no call or carries a connection of
-        its own, and otherwise what ``defer`` raises; then nothing was written.
+        ``calls``: what ``task.call(...)`` gave. ``connection`` (asyncpg's, SQLAlchemy's or psycopg's): write in its open transaction
+        instead of one of our own. Calls with equal dedupe keys share one job. Raises ArgumentsError, naming the index, for what is
+        no call or carries a connection of its own, and otherwise what ``defer`` raises; then nothing was written.
         """
-        checked = _checked_calls(calls)
+        checked = _checked_calls(calls, "defer_many")
         store = self._opened_store()
         if not checked:
             return []
-        hooks, in_transaction = self._hooks, connection is not None
-        if hooks.before:
-            checked = [hooks.prepared(call, in_transaction=in_transaction) for call in checked]
-        enqueued = await store.enqueue_jobs([call.job for call in checked], connection=connection)
-        handles = [
-            JobHandle(one.id, one.created, call.decode, self._opened_store)
-            for call, one in zip(checked, enqueued, strict=True)
-        ]
-        if hooks.after:
-            for call, handle in zip(checked, handles, strict=True):
-                hooks.written(call, handle, in_transaction=in_transaction)
-        return handles
+        calls = self._before(checked, connection)
+        written = await store.enqueue_jobs([call.job for call in calls], connection=connection)
+        return self._handles(calls, written, connection)
+
+    def defer_many_sync(
+        self, calls: Iterable[Call[V]], *, connection: AnySyncConnection | None = None
+    ) -> list[JobHandle[V]]:
+        """Do what ``defer_many`` does, from synchronous code, in any thread; see ``Task.defer_sync``.
+
+        ``connection`` (SQLAlchemy's, psycopg's or Django's): write in its open transaction.
+        """
+        checked = self._before(_checked_calls(calls, "defer_many_sync"), connection)
+        new = [call.job for call in checked]
+        written = self._portal.enqueue_jobs(new, connection, instead="await jobs.defer_many(...)")
+        return self._handles(checked, written, connection)
+
+    def close_sync(self) -> None:
+        """End the thread and the connections that synchronous calls have made, within some seconds; the next such call makes new ones.
+
+        The end of the process does it, too. What ``async with jobs`` has opened stays open.
+        """
+        self._portal.close()
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """Return a worker that runs this app's tasks; takes the options of ``Worker``.
@@ -316,6 +339,24 @@ class App(Generic[S]):
             self._lock = asyncio.Lock()
         return self._lock
 
+    def _before(self, calls: Sequence[Call[V]], connection: object) -> Sequence[Call[V]]:
+        if not self._hooks.before:
+            return calls
+        return [self._hooks.prepared(call, in_transaction=connection is not None) for call in calls]
+
+    def _handles(self, calls: Sequence[Call[V]], written: Sequence[Enqueued], connection: object) -> list[JobHandle[V]]:
+        pairs = zip(calls, written, strict=True)
+        handles = [JobHandle(one.id, one.created, call.decode, self._portal) for call, one in pairs]
+        if self._hooks.after:
+            for call, handle in zip(calls, handles, strict=True):
+                self._hooks.written(call, handle, in_transaction=connection is not None)
+        return handles
+
+    def _make_store(self) -> PgJobStore:
+        if self._is_bound:
+            raise NotOpenError(NOT_OPEN_SYNC)
+        return PgJobStore(require_dsn(self._dsn, os.environ), schema=self._schema)
+
     def _opened_store(self) -> PgJobStore:
         if not self.store.is_open:
             raise NotOpenError(NOT_OPEN)
@@ -340,15 +381,15 @@ def _check_resources(resources: object) -> None:
         )
 
 
-def _checked_calls(calls: Iterable[Call[V]]) -> list[Call[V]]:
+def _checked_calls(calls: Iterable[Call[V]], method: str) -> list[Call[V]]:
     checked = []
     for index, call in enumerate(calls):
         if not isinstance(call, Call):
-            raise ArgumentsError(f"defer_many: item {index} must be task.call(...), got {type(call).__name__}")
+            raise ArgumentsError(f"{method}: item {index} must be task.call(...), got {type(call).__name__}")
         if call.connection is not None:
             raise ArgumentsError(
-                f"defer_many: item {index} carries a connection; all jobs go in one transaction: "
-                "give connection= to defer_many instead"
+                f"{method}: item {index} carries a connection; all jobs go in one transaction: "
+                f"give connection= to {method} instead"
             )
         checked.append(call)
     return checked

@@ -25,7 +25,7 @@ from pqrun.job.record import NewJob
 from pqrun.job.result import ResultCodec, result_codec
 from pqrun.job.signature import Signature, read_signature
 from pqrun.run.context import JobContext
-from pqrun.store.ports import Connection
+from pqrun.store.ports import AnyConnection, AnySyncConnection
 
 __all__ = [
     "BACKOFF_DELAYS_MAX",
@@ -90,8 +90,8 @@ class CallOptions(TaskOptions, total=False):
     """When the job is due: an aware datetime, or a timedelta from now by the database's clock."""
     dedupe_key: str | None
     """The finished key, never expanded; None: no key for this call."""
-    connection: Connection
-    """Write the job in the open transaction of this connection."""
+    connection: AnyConnection | AnySyncConnection
+    """Write the job in the open transaction of this connection: a synchronous one for ``defer_sync``, any other for ``defer``."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """The policy of this call; the task's own stays with its handler."""
     dedupe_key: str | UnsetType | None = UNSET
     """Unset: the declared one."""
-    connection: Connection | None = None
+    connection: AnyConnection | AnySyncConnection | None = None
 
     def overlaid(self, **given: Unpack[CallOptions]) -> "Placement":
         """Check the given options and lay them over these; raises OptionError, naming the option."""

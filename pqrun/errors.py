@@ -12,7 +12,7 @@
     │   ├── OptionError               an impossible option; names it
     │   └── DedupeKeyError            a key that cannot be made from this payload
     ├── NotOpenError                  the app or store was not opened
-    ├── WrongLoopError                opened in another event loop or process
+    ├── WrongLoopError                opened in another event loop or process, or a synchronous call inside a running loop
     ├── StoreError                    the database said no
     │   ├── DatabaseUnavailableError  no connection, or it broke
     │   ├── SchemaError               the schema is missing, older or newer than this code
@@ -119,7 +119,7 @@ class NotOpenError(PqrunError):
 
 
 class WrongLoopError(PqrunError):
-    """The store was opened in another event loop or in another process; open one of its own there."""
+    """The store was opened in another event loop or process, or a synchronous call would block the running loop; says what to do."""
 
 
 class StoreError(PqrunError):

@@ -15,10 +15,12 @@ from pqrun.declaration import CallOptions, Declared, Placement, ResultValue
 from pqrun.deferral import DeferHooks
 from pqrun.handle import Call, JobHandle
 from pqrun.job.options import check_job_id
+from pqrun.job.record import Enqueued
+from pqrun.portal import Portal
 from pqrun.run.context import JobContext
 from pqrun.run.handler import Handler
 from pqrun.run.threads import run_in_thread
-from pqrun.store import PgJobStore
+from pqrun.store.ports import AnyConnection
 
 __all__ = ["DeclarePayload", "DeclareTask", "Task"]
 
@@ -31,21 +33,22 @@ S = TypeVarWithDefault("S", default=Any)
 class Task(Generic[P, M, R, S]):
     """A function that can be deferred; made by ``@jobs.task``, never by hand.
 
-    ``defer`` writes a job and returns its handle, ``call`` makes a value for ``jobs.defer_many``, ``options`` returns the same task
-    with other options, and calling the task runs the function itself, as unit tests do.
+    ``defer`` writes a job and returns its handle (``defer_sync`` for synchronous code), ``call`` makes a value for
+    ``jobs.defer_many``, ``options`` returns the same task with other options, and calling the task runs the function itself, as
+    unit tests do.
     """
 
     def __init__(
         self,
         declared: Declared,
-        opened_store: Callable[[], PgJobStore],
+        portal: Portal,
         hooks: DeferHooks,
         placement: Placement | None = None,
     ) -> None:
         # Name, docstring and signature of the function, for help(), debuggers and tools that read ``__wrapped__``.
         functools.update_wrapper(cast(Callable[..., object], self), declared.function)
         self._declared = declared
-        self._opened_store = opened_store
+        self._portal = portal
         self._hooks = hooks
         self._placement = placement or declared.placement
         self._decode = cast("Callable[[str | None], R]", declared.result.load)
@@ -78,14 +81,29 @@ class Task(Generic[P, M, R, S]):
         when the app is not open, what a ``before_defer`` hook raises, and StoreError when the database refuses.
         """
         call = self._call(args, kwargs)
-        store = self._opened_store()
-        if self._hooks.before:
-            call = self._hooks.prepared(call, in_transaction=call.connection is not None)
-        (enqueued,) = await store.enqueue_jobs([call.job], connection=call.connection)
-        handle = JobHandle(enqueued.id, enqueued.created, call.decode, self._opened_store)
-        if self._hooks.after:
-            self._hooks.written(call, handle, in_transaction=call.connection is not None)
-        return handle
+        store = self._portal.opened_store()
+        call = self._before(call)
+        # The store refuses a synchronous one, and says what takes it.
+        connection = cast("AnyConnection | None", call.connection)
+        (enqueued,) = await store.enqueue_jobs([call.job], connection=connection)
+        return self._handle(call, enqueued)
+
+    @overload
+    def defer_sync(self, payload: M, /) -> JobHandle[R]: ...
+    @overload
+    def defer_sync(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
+    def defer_sync(self, /, *args: object, **kwargs: object) -> JobHandle[R]:
+        """Do what ``defer`` does, from synchronous code, in any thread; the app need not be open.
+
+        Where it is open in a loop that runs in another thread, the job goes through that; else a thread of the app's own has
+        a connection, until ``jobs.close_sync()`` or the end of the process. With ``.options(connection=...)``, a synchronous one
+        (SQLAlchemy, psycopg, Django), the job is written on that, within its open transaction. Raises what ``defer`` raises;
+        WrongLoopError where an event loop runs in this thread, which it would block; and NotOpenError for an app made with
+        ``pool=`` or ``store=`` that is open nowhere.
+        """
+        call = self._before(self._call(args, kwargs))
+        (enqueued,) = self._portal.enqueue_jobs([call.job], call.connection, instead=f"await {self.name}.defer(...)")
+        return self._handle(call, enqueued)
 
     @overload
     def call(self, payload: M, /) -> Call[R]: ...
@@ -115,16 +133,27 @@ class Task(Generic[P, M, R, S]):
         ``dedupe_key`` (the finished key; None: no key) and ``connection`` (write in its open transaction). Raises OptionError,
         naming the option.
         """
-        return Task(self._declared, self._opened_store, self._hooks, self._placement.overlaid(**options))
+        return Task(self._declared, self._portal, self._hooks, self._placement.overlaid(**options))
 
     def handle(self, job_id: int) -> JobHandle[R]:
         """Return the handle of a job of this task from its id; the database is asked when the handle is used."""
-        return JobHandle(check_job_id(job_id), False, self._decode, self._opened_store)
+        return JobHandle(check_job_id(job_id), False, self._decode, self._portal)
 
     def _call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call[R]:
         payload = self._declared.build(args, kwargs)
         placement = self._placement
         return Call(self._declared.new_job(payload, placement), self._decode, self._load, placement.connection)
+
+    def _before(self, call: Call[R]) -> Call[R]:
+        if not self._hooks.before:
+            return call
+        return self._hooks.prepared(call, in_transaction=call.connection is not None)
+
+    def _handle(self, call: Call[R], enqueued: Enqueued) -> JobHandle[R]:
+        handle = JobHandle(enqueued.id, enqueued.created, call.decode, self._portal)
+        if self._hooks.after:
+            self._hooks.written(call, handle, in_transaction=call.connection is not None)
+        return handle
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}: {self.where}>"

@@ -34,7 +34,7 @@ from pqrun.run.handler import Handler
 from pqrun.run.middleware import CallNext, refuse_start, refuse_value
 from pqrun.run.threads import ThreadCall, start_in_thread
 from pqrun.store import PgJobStore
-from pqrun.store.ports import Connection
+from pqrun.store.ports import AnyConnection, AnySyncConnection
 
 __all__ = ["Attempt", "Completed", "Completions", "Surroundings", "delay_before_next"]
 
@@ -48,9 +48,15 @@ class Completions(Protocol):
     """What ``ctx.complete`` needs of the store."""
 
     async def complete(
-        self, claim: Claim, result: str | None, connection: Connection | None, *, duration_ms: int
+        self, claim: Claim, result: str | None, connection: AnyConnection | None, *, duration_ms: int
     ) -> None:
         """Write DONE on the connection; raise ClaimLost or CompletionRefused where that cannot be."""
+        ...
+
+    def complete_sync(
+        self, claim: Claim, result: str | None, connection: AnySyncConnection, *, duration_ms: int
+    ) -> None:
+        """Do the same on a synchronous connection, in whatever thread."""
         ...
 
     async def find_claim(self, claim: Claim) -> Status | None:
@@ -84,9 +90,15 @@ def delay_before_next(job: Job, policy: BackoffPolicy) -> float:
 
 
 async def _complete(
-    completions: Completions, claim: Claim, started: float, result: str | None, connection: Connection | None
+    completions: Completions, claim: Claim, started: float, result: str | None, connection: AnyConnection | None
 ) -> None:
     await completions.complete(claim, result, connection, duration_ms=_milliseconds_since(started))
+
+
+def _complete_sync(
+    completions: Completions, claim: Claim, started: float, result: str | None, connection: AnySyncConnection
+) -> None:
+    completions.complete_sync(claim, result, connection, duration_ms=_milliseconds_since(started))
 
 
 def _milliseconds_since(started: float) -> int:
@@ -134,8 +146,9 @@ class Attempt:
             worker_id=around.worker_id,
             state=around.state,
             encode=handler.encode,
-            # Not a method of this attempt: a cycle of references would leave each of them to the garbage collector.
+            # Not methods of this attempt: a cycle of references would leave each of them to the garbage collector.
             complete_claim=functools.partial(_complete, around.completions, self.claim, self.started),
+            complete_claim_sync=functools.partial(_complete_sync, around.completions, self.claim, self.started),
         )
 
     async def run(self) -> Outcome | Completed | None:

@@ -9,7 +9,7 @@ from typing import Protocol, Self, cast
 
 import asyncpg
 
-from pqrun.errors import JobBusy, JobNotFound, OptionError, ResultTimeout, RetryRefused
+from pqrun.errors import JobBusy, JobNotFound, ResultTimeout, RetryRefused
 from pqrun.job.dedupe import stored_key
 from pqrun.job.options import (
     check_job_id,
@@ -26,12 +26,13 @@ from pqrun.job.state import Status
 from pqrun.job.storable import dump_object
 from pqrun.store.borrowed import BorrowedLink
 from pqrun.store.connecting import check_dsn, describe_dsn, open_connection
+from pqrun.store.enqueueing import Joined, insert_in
 from pqrun.store.failure import DRIVER_ERRORS, translating
 from pqrun.store.gathering import GATHER_SECONDS, GATHER_SETTINGS
 from pqrun.store.link import PLANNER_SETTINGS, KeptLink, Link, Session, repeated
 from pqrun.store.migrate import Migration, check_schema, migrate
 from pqrun.store.patience import FIRST_SECONDS, Patience
-from pqrun.store.ports import Connection, Pool
+from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
 from pqrun.store.producing import Producer
 from pqrun.store.rows import stored_job
 from pqrun.store.source import DirectDsn, DsnOpener, FactoryOpener, PoolOpener, PoolSource
@@ -90,6 +91,11 @@ class PgJobStore:
     def is_open(self) -> bool:
         """Whether ``start`` was called, in this process, and ``close`` was not."""
         return self._source.is_open
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that it is open in, None while it is closed."""
+        return self._source.loop
 
     @property
     def is_pool_handed_in(self) -> bool:
@@ -206,12 +212,13 @@ class PgJobStore:
         priority: int = 0,
         max_attempts: int = 5,
         timeout_seconds: float | None = None,
-        connection: Connection | None = None,
+        connection: AnyConnection | None = None,
     ) -> int:
         """Add a job and return its id: that of the active job where ``dedupe_key`` (a finished key, per job_type) is taken.
 
         ``payload`` is a JSON object; ``run_after`` an aware datetime or a delay; ``priority`` a smallint, higher first; ``connection``
-        joins the caller's transaction. Raises PayloadError, OptionError or DedupeKeyError before anything is written.
+        joins the caller's transaction (asyncpg, SQLAlchemy or psycopg). Raises PayloadError, OptionError or DedupeKeyError before
+        anything is written.
         """
         due, delay = check_run_after(run_after)
         job = NewJob(
@@ -227,15 +234,28 @@ class PgJobStore:
         )
         return (await self.enqueue_jobs([job], connection=connection))[0].id
 
-    async def enqueue_jobs(self, jobs: Sequence[NewJob], *, connection: Connection | None = None) -> list[Enqueued]:
+    async def enqueue_jobs(self, jobs: Sequence[NewJob], *, connection: AnyConnection | None = None) -> list[Enqueued]:
         """Insert validated jobs in one transaction; one Enqueued each, in order. Equal keys share one id.
 
         A single one without ``connection`` travels with others of this process that come at the same time. A deadlock or serialization
         failure is repeated where the transaction is ours, else raised as ConflictError.
         """
         if connection is not None:
-            return await self._producer.write_in(self.session(connection), jobs)
+            session = self.join(connection)
+            if isinstance(session, Session):
+                return await self._producer.write_in(session, jobs)
+            return await insert_in(session, jobs)
         return await self._producer.write(jobs)
+
+    def enqueue_jobs_sync(self, jobs: Sequence[NewJob], connection: AnySyncConnection) -> list[Enqueued]:
+        """Do the same within the caller's transaction on a synchronous connection; the store need not be open, nor any loop run.
+
+        Raises OptionError for a connection that is asynchronous, or that would block an event loop.
+        """
+        session = self.join_sync(connection)
+        from pqrun.store.foreign.driving import run_to_end  # only for those who have such a connection
+
+        return run_to_end(insert_in(session, jobs))
 
     async def get(self, job_id: int) -> Job | None:
         """Return the job as it is now, or None where there is none."""
@@ -314,10 +334,25 @@ class PgJobStore:
         return await repeated(run)
 
     def session(self, connection: Connection) -> Session:
-        """Return pqrun's statements on a connection of the caller's; raises OptionError for what is none."""
-        if not isinstance(connection, Connection):
-            raise OptionError(f"connection: expected an asyncpg connection, got {type(connection).__name__}")
+        """Return pqrun's statements on an asyncpg connection."""
         return Session(cast("asyncpg.Connection", connection), self._statements)
+
+    def join(self, connection: AnyConnection) -> Session | Joined:
+        """Return pqrun's statements within the transaction of an asynchronous connection; raises OptionError for what is none.
+
+        What those on another library's connection raise is translated already.
+        """
+        if isinstance(connection, Connection):
+            return self.session(connection)
+        from pqrun.store.foreign import kinds  # only for those who have such a connection
+
+        return kinds.join(connection, self._statements)
+
+    def join_sync(self, connection: AnySyncConnection) -> Joined:
+        """Return the same for a synchronous connection; raises OptionError for what is none, or would block an event loop."""
+        from pqrun.store.foreign import kinds  # only for those who have such a connection
+
+        return kinds.join_sync(connection, self._statements)
 
     def open_link(
         self, duty: str, *, kept: bool, settings: str = PLANNER_SETTINGS, patience: float = FIRST_SECONDS

@@ -1,13 +1,20 @@
 """Rows of the driver turned into the values of ``pqrun.job.record``."""
 
-from typing import Final
+from typing import Any, Final, Protocol
 
 from asyncpg import Record
 
 from pqrun.job.record import Job
 from pqrun.job.state import Status
 
-__all__ = ["claimed_job", "stored_job"]
+__all__ = ["Row", "claimed_job", "stored_job"]
+
+
+class Row(Protocol):
+    """A row of whatever driver: its columns by name."""
+
+    def __getitem__(self, column: str, /) -> Any: ...  # noqa: ANN401  # what a column holds is known by its statement
+
 
 _BACKOFF: Final = Job.__struct_fields__.index("backoff_seconds")
 _STATUS: Final = Job.__struct_fields__.index("status")

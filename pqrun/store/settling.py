@@ -3,12 +3,11 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar, assert_never
 
-from asyncpg import Record
-
 from pqrun.job.outcome import Cancelled, Done, Failed, Outcome, Recovered, Released, Retrying
 from pqrun.job.record import Claim
 from pqrun.job.state import Status
 from pqrun.store.enqueueing import Runs
+from pqrun.store.rows import Row
 
 __all__ = ["Renewal", "Settled", "find_claim", "renew", "settle"]
 
@@ -146,7 +145,7 @@ async def settle(session: Runs, outcomes: Iterable[Outcome], *, awaited: Collect
     return _settled(batch, rows)
 
 
-def _settled(batch: Sequence[Outcome], rows: Sequence[Record]) -> list[Settled]:
+def _settled(batch: Sequence[Outcome], rows: Sequence[Row]) -> list[Settled]:
     """Read the answer: what is not listed ended as it should, if as many ended as there were to end."""
     ended = sum(row["ended"] or 0 for row in rows)
     if len(rows) == 1 and ended == len(batch):

@@ -14,10 +14,11 @@ from pqrun.job.record import Claim, Job
 from pqrun.job.state import Status
 from pqrun.store import maintaining, settling
 from pqrun.store.claiming import ClaimBatch, Claimer, Lane, Promotion, Survey
+from pqrun.store.enqueueing import Runs
 from pqrun.store.failure import translating
 from pqrun.store.maintaining import Overdue, Pruned, Reaped
 from pqrun.store.pg import PgJobStore
-from pqrun.store.ports import Connection
+from pqrun.store.ports import AnyConnection, AnySyncConnection
 from pqrun.store.settling import Renewal, Settled
 
 __all__ = ["WorkStore"]
@@ -101,17 +102,29 @@ class WorkStore:
         return await settling.find_claim(self._settles, claim)
 
     async def complete(
-        self, claim: Claim, result: str | None, connection: Connection | None, *, duration_ms: int
+        self, claim: Claim, result: str | None, connection: AnyConnection | None, *, duration_ms: int
     ) -> None:
         """Write DONE within the caller's transaction, or at once without a connection."""
-        outcome = Done(claim, duration_ms, result)
+        if connection is None:
+            await self._complete(self._settles, Done(claim, duration_ms, result))
+            return
+        session = self._store.join(connection)
+        with translating(self._store.schema):
+            await self._complete(session, Done(claim, duration_ms, result))
+
+    def complete_sync(
+        self, claim: Claim, result: str | None, connection: AnySyncConnection, *, duration_ms: int
+    ) -> None:
+        """Write DONE within the caller's transaction on a synchronous connection; called in a handler's thread."""
+        from pqrun.store.foreign.driving import run_to_end  # only for those who have such a connection
+
+        run_to_end(self._complete(self._store.join_sync(connection), Done(claim, duration_ms, result)))
+
+    async def _complete(self, session: Runs, outcome: Done) -> None:
+        claim = outcome.claim
         # Who begins to wait between this and a late commit of the caller's is told by the next poll.
         awaited = [claim.job_id] if self._is_awaited(claim.job_id) else []
-        if connection is None:
-            settled = await settling.settle(self._settles, [outcome], awaited=awaited)
-        else:
-            with translating(self._store.schema):
-                settled = await settling.settle(self._store.session(connection), [outcome], awaited=awaited)
+        settled = await settling.settle(session, [outcome], awaited=awaited)
         if not settled:
             raise ClaimLost(f"job {claim.job_id} is no longer this worker's: roll the transaction back", claim.job_id)
         if settled[0].status is not Status.DONE:

@@ -36,6 +36,14 @@ SCRIPTS = {
         "job 3 failed: ValueError: there is no invoice 0",
         "done: north/1, south/2",
     ],
+    "sync_script": [
+        "created: True False True",
+        "status: READY",
+        "cancel: CANCELLED",
+        "invoice: 2026-1",
+        "others: ['2026-2', '2026-3']",
+        "last: CANCELLED",
+    ],
     "resources": ["opened", "{'converted': 25.0}", "{'converted': 50.0}", "{'converted': 75.0}", "closed"],
 }
 WEB = {"fastapi_app", "starlette_app"}

@@ -1,11 +1,13 @@
 """Hooks around defer: called once per job for every way in, before and after the row is written."""
 
+import asyncio
 import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
 import msgspec
+import psycopg
 import pytest
 from pydantic import BaseModel
 
@@ -395,3 +397,29 @@ def test_a_deferral_does_not_show_its_payload() -> None:
     )
     assert repr(deferral) == "Deferral(job_type='ship', queue='q')"
     assert deferral.replace(dedupe_key="k" * 300).dedupe_key == stored_key("k" * 300)
+
+
+async def test_synchronous_defers_pass_the_same_hooks(
+    jobs: App[None], ship: Task[..., Order, None, None], dsn: str
+) -> None:
+    told: list[tuple[str, bool, int]] = []
+
+    @jobs.before_defer
+    def route(deferral: Deferral) -> Deferral:
+        return deferral.replace(queue="routed")
+
+    @jobs.after_defer
+    def note(deferral: Deferral, handle: JobHandle[object]) -> None:
+        told.append((deferral.queue, deferral.in_transaction, handle.id))
+
+    def defer_all() -> list[int]:
+        with psycopg.connect(dsn) as own:
+            joined = ship.options(connection=own).defer_sync(number=1)
+            (many,) = jobs.defer_many_sync([ship.call(number=2)], connection=own)
+        alone = ship.defer_sync(number=3)
+        return [joined.id, many.id, alone.id]
+
+    async with jobs:
+        ids = await asyncio.to_thread(defer_all)
+        assert [(await stored(ship.handle(job_id))).queue for job_id in ids] == ["routed"] * 3
+    assert told == [("routed", True, ids[0]), ("routed", True, ids[1]), ("routed", False, ids[2])]

@@ -13,7 +13,7 @@ from pqrun.run.execute import Executor
 from pqrun.run.handler import Handler
 from pqrun.run.lowlevel import LowLevelHandler, wrap
 from pqrun.store import PgJobStore
-from pqrun.store.ports import Connection
+from pqrun.store.ports import AnyConnection, AnySyncConnection
 from tests.support.jobs import job_record
 from tests.support.waiting import Recorder, wait_until
 
@@ -42,7 +42,12 @@ class Completions:
         self.written: list[Claim] = []
 
     async def complete(
-        self, claim: Claim, result: str | None, connection: Connection | None, *, duration_ms: int
+        self, claim: Claim, result: str | None, connection: AnyConnection | None, *, duration_ms: int
+    ) -> None:
+        self.written.append(claim)
+
+    def complete_sync(
+        self, claim: Claim, result: str | None, connection: AnySyncConnection, *, duration_ms: int
     ) -> None:
         self.written.append(claim)
 

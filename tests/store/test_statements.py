@@ -76,11 +76,11 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "claim_suspect": ("text[] text[] int8 text int8[]", _CLAIMED),
     "deregister": ("int8", {"id": "int8", "told": "bool"}),
     "enqueue": (
-        "text[] text[] text[] int2[] int4[] float8[] text[] timestamptz[] float8[] text[] bool",
+        "text[] text[] text[] int2[] int4[] float8[] text[] text[] float8[] text[] bool",
         {"position": "int4", "id": "int8"},
     ),
     "enqueue_one": (
-        "text text text int2 int4 float8 text timestamptz float8 text bool",
+        "text text text int2 int4 float8 text text float8 text bool",
         {"position": "int4", "id": "int8", "told": "text"},
     ),
     "find_active": ("text[] text[]", {"position": "int4", "id": "int8"}),

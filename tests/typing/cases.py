@@ -15,8 +15,11 @@ from typing import TypedDict as StandardTypedDict
 
 import asyncpg
 import msgspec
+import psycopg
 from pydantic import BaseModel, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
 
 from pqrun import (
     App,
@@ -321,6 +324,41 @@ async def calls_that_fit(tasks: Tasks, connection: Connection, when: datetime) -
     await with_all_options.defer([uuid.uuid4()])
 
 
+def synchronous_calls_that_fit(tasks: Tasks, when: datetime) -> None:
+    assert_type(keep.defer_sync(text="x"), JobHandle[Kept])
+    assert_type(other_module.keep.defer_sync(text="x"), JobHandle[Kept])
+    assert_type(tasks.mine.defer_sync(user_id=1), JobHandle[Sent | None])
+    assert_type(optional_result.defer_sync(UserWithNote(user_id=1)), JobHandle[Sent | None])
+    assert_type(boxed.defer_sync(Box[int](item=1)), JobHandle[Box[str]])
+    assert_type(checked.defer_sync(1), JobHandle[Checked])
+    assert_type(counted.defer_sync({"a": 1}), JobHandle[Counted])
+    assert_type(plain_function.defer_sync(1, flag=True), JobHandle[Sent])
+    assert_type(without_payload.defer_sync(), JobHandle[None])
+    assert_type(two_models.defer_sync(User(user_id=1), point=Point(1)), JobHandle[None])
+    assert_type(keep.options(priority=1, run_after=when).defer_sync(text="x"), JobHandle[Kept])
+    assert_type(keep.defer_sync(text="x").result_sync(), Kept)
+    assert_type(optional_result.defer_sync(user_id=1).result_sync(timeout=timedelta(seconds=1)), Sent | None)
+    assert_type(keep.handle(1).result_sync(timeout=0), Kept)
+    assert_type(jobs.defer_many_sync(boxed.call(item=i) for i in range(3)), list[JobHandle[Box[str]]])
+    mixed = jobs.defer_many_sync([keep.call(text="x"), row.call(a=1), counted.call({"a": 1})])
+    assert_type(mixed[0].id, int)
+    jobs.close_sync()
+
+
+def synchronous_calls_in_a_transaction(session: Session, psycopg_connection: psycopg.Connection) -> None:
+    assert_type(keep.options(connection=session).defer_sync(text="x"), JobHandle[Kept])
+    assert_type(keep.options(connection=psycopg_connection).defer_sync(text="x"), JobHandle[Kept])
+    assert_type(jobs.defer_many_sync([keep.call(text="x")], connection=session), list[JobHandle[Kept]])
+    assert_type(jobs.defer_many_sync([keep.call(text="x")], connection=psycopg_connection), list[JobHandle[Kept]])
+
+
+def handles_in_synchronous_code(handle: JobHandle[Kept]) -> None:
+    assert_type(handle.status_sync(), Status)
+    assert_type(handle.job_sync(), Job)
+    assert_type(handle.cancel_sync(), CancelOutcome)
+    handle.retry_sync(force=True)
+
+
 async def options_that_fit(connection: Connection, when: datetime) -> None:
     chained = keep.options(connection=connection).options(priority=1, run_after=when).options(dedupe_key=None)
     assert_type(await chained.defer(text="x"), JobHandle[Kept])
@@ -399,6 +437,28 @@ async def calls_that_do_not_fit(connection: Connection, when: datetime) -> None:
     await decorated.defer(user_id="x")  # E
     keep.call(txt="x")  # E
     keep.handle("1")  # E
+
+
+def synchronous_calls_that_do_not_fit(
+    handle: JobHandle[Sent | None], connection: Connection, asynchronous: AsyncSession
+) -> None:
+    keep.defer_sync(txt="x")  # E
+    keep.defer_sync(text=1)  # E
+    keep.defer_sync()  # E
+    optional_result.defer_sync(User(user_id=1))  # E
+    boxed.defer_sync(item="x")  # E
+    counted.defer_sync({"b": 1})  # E
+    plain_function.defer_sync(1, True)  # E
+    without_payload.defer_sync(1)  # E
+    two_models.defer_sync(User(user_id=1))  # E
+    keep.options(priority=1).defer_sync(txt="x")  # E
+    jobs.defer_many_sync([keep.defer_sync(text="x")])  # E
+    jobs.defer_many_sync(keep.call(text="x"))  # E
+    jobs.defer_many_sync([keep.call(text="x")], connection=connection)  # E
+    jobs.defer_many_sync([keep.call(text="x")], connection=asynchronous)  # E
+    repr(handle.result_sync().message_id)  # E
+    handle.result_sync(timeout="1")  # E
+    handle.retry_sync(True)  # E
 
 
 async def options_that_do_not_fit(when: datetime) -> None:
