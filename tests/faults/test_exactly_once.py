@@ -4,6 +4,8 @@ The table that it makes is printed with ``pytest -s``.
 """
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -37,39 +39,75 @@ class Row(NamedTuple):
     """What those have done."""
 
 
+class Nursery:
+    """Makes worker processes that are there to be killed; see tests/faults/till.py."""
+
+    def __init__(self, process: asyncio.subprocess.Process, dsn: str) -> None:
+        self._process = process
+        self._dsn = dsn
+        self._lock = asyncio.Lock()
+
+    async def start(self, wire: Wire, queue: str) -> int:
+        """Start a worker that serves this queue, and book through this wire; return its process id."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        async with self._lock:
+            self._process.stdin.write(f"{self._dsn}\t{wire.dsn}\t{queue}\n".encode())
+            pid = int(await self._process.stdout.readline())
+        wire.kill = lambda: os.kill(pid, signal.SIGKILL)
+        return pid
+
+
 @asynccontextmanager
-async def victim(dsn: str, wire: Wire, queue: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A worker process that serves one queue, until it is killed."""
+async def nursery(dsn: str) -> AsyncIterator[Nursery]:
+    """Run one, and let no worker of it survive."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.faults.till", dsn, wire.dsn, queue), cwd=ROOT, env=environment()
+        *(sys.executable, "-m", "tests.faults.till"),
+        cwd=ROOT,
+        env=environment(),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,  # they tell of the jobs of all others, which none of them serves
     )
-    wire.kill = process.kill
     try:
-        yield process
+        yield Nursery(process, dsn)
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        await process.communicate(b"")  # the end of its input ends it
 
 
-async def statements_of(task: "Task[..., Any, dict[str, int], None]", dsn: str) -> list[str]:
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+async def statements_of(task: "Task[..., Any, dict[str, int], None]", dsn: str, workers: Nursery) -> list[str]:
     """Let a handler run undisturbed, and return the statements of its connection."""
     job = await task.options(queue="whole").defer()
-    async with wired(dsn, None) as wire, victim(dsn, wire, "whole"):
+    async with wired(dsn, None) as wire:
+        pid = await workers.start(wire, "whole")
         await job.result(timeout=60)
+        wire.kill()
+        await wait_until(lambda: is_gone(pid))
     return wire.statements
 
 
 async def kill_at(
-    point: Point, task: "Task[..., Any, dict[str, int], None]", dsn: str, gate: asyncio.Semaphore
+    point: Point,
+    task: "Task[..., Any, dict[str, int], None]",
+    dsn: str,
+    workers: Nursery,
+    gate: asyncio.Semaphore,
 ) -> tuple[Point, int]:
     """Defer a job for a worker of its own, and kill that at this point; return the job's id."""
     queue = f"{point.when} {point.number}"
-    async with gate, wired(dsn, point) as wire:
+    async with gate, wired(dsn, point) as wire, asyncio.timeout(60):
         job = await task.options(queue=queue).defer()
-        async with victim(dsn, wire, queue) as process, asyncio.timeout(60):
-            await wire.killed.wait()
-            await process.wait()
+        pid = await workers.start(wire, queue)
+        await wire.killed.wait()
+        await wait_until(lambda: is_gone(pid))
     return point, job.id
 
 
@@ -105,16 +143,16 @@ async def killed_at_each(
     """Kill a worker at each of these points (None: at all), let others finish its job, and count."""
     await connection.execute(TABLES)
     jobs, tasks = make_till(dsn, dsn)
-    async with jobs:
+    async with jobs, nursery(dsn) as workers:
         task = tasks[kind]
-        statements = await statements_of(task, dsn)
+        statements = await statements_of(task, dsn, workers)
         if points is None:
             whens: tuple[When, ...] = ("before", "after")
             points = [Point(number, when) for number in range(1, len(statements) + 1) for when in whens]
         else:
             points = [Point(number % (len(statements) + 1), when) for number, when in points]
         gate = asyncio.Semaphore(VICTIMS_AT_ONCE)
-        killed = await asyncio.gather(*(kill_at(point, task, dsn, gate) for point in points))
+        killed = await asyncio.gather(*(kill_at(point, task, dsn, workers, gate) for point in points))
         await finish(jobs, connection)
     ends = await connection.fetch("SELECT DISTINCT status FROM pqrun.jobs")
     assert [row["status"] for row in ends] == [Status.DONE]

@@ -1,10 +1,14 @@
-"""A worker that books: ``python -m tests.faults.till DSN TILL_DSN QUEUE`` serves one queue until it is killed.
+"""Workers that book: ``python -m tests.faults.till``. For each line of its input, ``DSN TILL_DSN QUEUE``, a process is forked, whose id is
+printed, and which serves that queue until it is killed. (Forked, since the imports take longer than all else that such a worker does.)
 
 Its handlers write an effect, defer a follow-up and complete, all on one connection of their own, which leads to TILL_DSN: there somebody
 counts the statements. Everything else of the worker goes to DSN.
 """
 
 import asyncio
+import contextlib
+import os
+import signal
 import sys
 from datetime import timedelta
 from typing import Any
@@ -82,8 +86,25 @@ def make_till(dsn: str, till_dsn: str) -> tuple[App[None], dict[str, Task[..., A
 async def main(dsn: str, till_dsn: str, queue: str) -> None:
     """Work in this queue until killed; nobody else's jobs are recovered."""
     jobs, _ = make_till(dsn, till_dsn)
+    queue = queue.strip()
     await jobs.worker(queues=[queue], enable_reaper=False, worker_id=queue, environ={}).run()
 
 
+def serve() -> None:
+    """Fork a worker per line; the workers end with this process."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
+    pids = []
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            asyncio.run(main(*line.split("\t")))
+            return
+        pids.append(pid)
+        print(pid, flush=True)  # noqa: T201
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    serve()

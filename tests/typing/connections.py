@@ -94,4 +94,3 @@ async def what_is_none(
     ctx.complete_sync(connection=async_psycopg)  # E
     ctx.complete_sync(connection=engine)  # E
     ctx.complete_sync(connection="x")  # E
-    ctx.complete_sync({"a": "b"})  # E
