@@ -28,6 +28,7 @@ _CLAIMED = {
     "lost": "int4",
     "releases": "int4",
     "backoff_seconds": "float8[]",
+    "payload_version": "int4",
 }
 _STORED = {
     "id": "int8",
@@ -47,6 +48,7 @@ _STORED = {
     "lost": "int4",
     "releases": "int4",
     "backoff_seconds": "float8[]",
+    "payload_version": "int4",
     "status": "text",
     "locked_by": "text",
     "updated_at": "timestamptz",
@@ -76,11 +78,11 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "claim_suspect": ("text[] text[] int8 text int8[]", _CLAIMED),
     "deregister": ("int8", {"id": "int8", "told": "bool"}),
     "enqueue": (
-        "text[] text[] text[] int2[] int4[] float8[] text[] timestamptz[] float8[] text[] bool",
+        "text[] text[] text[] int2[] int4[] float8[] text[] timestamptz[] float8[] text[] int4[] bool",
         {"position": "int4", "id": "int8"},
     ),
     "enqueue_one": (
-        "text text text int2 int4 float8 text timestamptz float8 text bool",
+        "text text text int2 int4 float8 text timestamptz float8 text int4 bool",
         {"position": "int4", "id": "int8", "told": "text"},
     ),
     "find_active": ("text[] text[]", {"position": "int4", "id": "int8"}),
