@@ -213,7 +213,8 @@ class PgJobStore:
         """Add a job and return its id: that of the active job where ``dedupe_key`` (a finished key, per job_type) is taken.
 
         ``payload`` is a JSON object; ``run_after`` an aware datetime or a delay; ``priority`` a smallint, higher first;
-        ``payload_version`` the version of the task that the payload was made for; ``connection`` joins the caller's transaction. Raises PayloadError, OptionError or DedupeKeyError before anything is written.
+        ``payload_version`` the version of the task that the payload was made for; ``connection`` joins the caller's transaction.
+        Raises PayloadError, OptionError or DedupeKeyError before anything is written.
         """
         due, delay = check_run_after(run_after)
         job = NewJob(
