@@ -1,6 +1,7 @@
 """pqrun: a typed background-job queue on PostgreSQL for async Python."""
 
 from pqrun.app import App
+from pqrun.check import CheckProgress, CheckReport, ShapeChange, UndecodableJobs, UnservedJobs
 from pqrun.errors import (
     ArgumentsError,
     ClaimLost,
@@ -37,6 +38,7 @@ from pqrun.handle import Call, JobHandle
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.record import Job, JsonObject, JsonValue
+from pqrun.job.shape import FieldChange
 from pqrun.job.state import Status
 from pqrun.run.context import JobContext
 from pqrun.store import PgJobStore
@@ -50,6 +52,8 @@ __all__ = [
     "BackoffPolicy",
     "Call",
     "CancelOutcome",
+    "CheckProgress",
+    "CheckReport",
     "ClaimLost",
     "CompletionRefused",
     "ConfigurationError",
@@ -60,6 +64,7 @@ __all__ = [
     "DedupeKeyError",
     "DeferError",
     "EmbeddedError",
+    "FieldChange",
     "HandlerTimeout",
     "IdlePollPolicy",
     "Job",
@@ -87,9 +92,12 @@ __all__ = [
     "ResultTimeout",
     "RetryRefused",
     "SchemaError",
+    "ShapeChange",
     "Status",
     "StoreError",
     "Task",
+    "UndecodableJobs",
+    "UnservedJobs",
     "Worker",
     "WrongLoopError",
 ]

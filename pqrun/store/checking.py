@@ -34,8 +34,6 @@ PAGE_ROWS = 5_000
 PAGE_BYTES = 4_000_000
 """Of payloads in one piece, as PostgreSQL stores them: one that passes this is the last of its piece."""
 
-BIGGEST_ID: Final = 2**63 - 1
-
 
 class Counted(NamedTuple):
     """Jobs of one task, version and queue in one piece, and the ids of some."""
