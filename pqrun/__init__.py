@@ -1,6 +1,7 @@
 """pqrun: a typed background-job queue on PostgreSQL for async Python."""
 
 from pqrun.app import App
+from pqrun.check import CheckProgress, CheckReport, ShapeChange, UndecodableJobs, UnservedJobs
 from pqrun.deferral import Deferral
 from pqrun.errors import (
     ArgumentsError,
@@ -24,6 +25,7 @@ from pqrun.errors import (
     OptionError,
     PayloadDecodeError,
     PayloadError,
+    PayloadVersionError,
     PqrunError,
     ResultDecodeError,
     ResultError,
@@ -37,6 +39,7 @@ from pqrun.handle import Call, JobHandle
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.record import Job, JsonObject, JsonValue
+from pqrun.job.shape import FieldChange
 from pqrun.job.state import Status
 from pqrun.run.context import JobContext
 from pqrun.run.middleware import CallNext
@@ -54,6 +57,8 @@ __all__ = [
     "Call",
     "CallNext",
     "CancelOutcome",
+    "CheckProgress",
+    "CheckReport",
     "ClaimLost",
     "CompletionRefused",
     "ConfigurationError",
@@ -65,6 +70,7 @@ __all__ = [
     "DeferError",
     "Deferral",
     "EmbeddedError",
+    "FieldChange",
     "HandlerTimeout",
     "IdlePollPolicy",
     "Job",
@@ -83,6 +89,7 @@ __all__ = [
     "OptionError",
     "PayloadDecodeError",
     "PayloadError",
+    "PayloadVersionError",
     "PgJobStore",
     "Pool",
     "PqrunError",
@@ -91,9 +98,12 @@ __all__ = [
     "ResultTimeout",
     "RetryRefused",
     "SchemaError",
+    "ShapeChange",
     "Status",
     "StoreError",
     "Task",
+    "UndecodableJobs",
+    "UnservedJobs",
     "Worker",
     "WrongLoopError",
 ]

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Generic, Never, ParamSpec, Self, TypeVar, overload
@@ -10,6 +10,7 @@ from typing import Any, Concatenate, Generic, Never, ParamSpec, Self, TypeVar, o
 from typing_extensions import TypeVar as TypeVarWithDefault
 from typing_extensions import Unpack
 
+from pqrun.check import SAMPLE_DEFAULT, CheckProgress, CheckReport, check_jobs
 from pqrun.config import dsn_from, require_dsn
 from pqrun.declaration import DeclaredOptions, ResultValue, check_declared, declare, located
 from pqrun.deferral import AfterHook, BeforeHook, DeferHooks, check_hook
@@ -126,6 +127,11 @@ class App(Generic[S]):
             else:
                 self._store = self._make_store()
         return self._store
+
+    @property
+    def schema(self) -> str:
+        """The schema that holds the tables."""
+        return self._schema if self._store is None else self._store.schema
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -288,6 +294,27 @@ class App(Generic[S]):
         The end of the process does it, too. What ``async with jobs`` has opened stays open.
         """
         self._portal.close()
+
+    async def check(
+        self,
+        *,
+        tasks: Collection[str] | None = None,
+        sample: int = SAMPLE_DEFAULT,
+        sample_only: bool = False,
+        on_progress: Callable[[CheckProgress], None] = lambda _progress: None,
+    ) -> CheckReport:
+        """Say whether this code can run all jobs that wait: what ``pqrun check`` does, for tests and scripts.
+
+        Decodes the payload of every job that has not finished, by its task and with its upgrades, and reports those that cannot be
+        decoded, job_types without a task, and tasks whose payloads look different from what running workers have noted. It reads only,
+        without locks, in bounded memory. ``tasks``: only those of these names; ``sample``: how many of each task and version are
+        decoded first; ``sample_only``: no more than those; ``on_progress`` is told several times a second. Raises OptionError,
+        NotOpenError, SchemaError and StoreError.
+        """
+        store = self._opened_store()
+        return await check_jobs(
+            store, self.handlers, tasks=tasks, sample=sample, sample_only=sample_only, on_progress=on_progress
+        )
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """Return a worker that runs this app's tasks; takes the options of ``Worker``.

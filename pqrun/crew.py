@@ -20,9 +20,11 @@ from pqrun.run.hints import Hints
 from pqrun.run.keep import Keeper
 from pqrun.run.lowlevel import CLEANUP, cleanup_handler
 from pqrun.run.maintain import Pruner, Reaper, UnservedReport
+from pqrun.run.newer import NewerJobs
 from pqrun.run.observe import Observer, slow_limit
 from pqrun.run.renew import Renewer
 from pqrun.run.settle import Settler
+from pqrun.run.shapes import ShapeNote
 from pqrun.store import PgJobStore
 from pqrun.store.keeping import KeptRegistry
 from pqrun.store.source import DirectDsn
@@ -70,7 +72,7 @@ class Crew:
         self._settler = Settler(work, events=events, policy=policy, on_due=self._on_due)
         self._executor = Executor(
             handlers=handlers,
-            around=Surroundings(store, worker_id, state, work, backoff),
+            around=Surroundings(store, worker_id, state, work, backoff, NewerJobs(events)),
             concurrency=settings.concurrency,
             grace_seconds=settings.shutdown_grace_seconds,
             events=events,
@@ -95,6 +97,7 @@ class Crew:
             self._services.append(self._reaper.service)
         report = UnservedReport(work, sweep_seconds=settings.reap_interval_seconds, events=events, policy=policy)
         self._report = report.service
+        self._shapes = ShapeNote(work, list(handlers.values()), events=events, policy=policy).service
         if retention is not None:
             pruner = Pruner(work, age_seconds=retention.total_seconds(), events=events, policy=policy)
             self._services.append(pruner.service)
@@ -170,6 +173,7 @@ class Crew:
         self._keeper.start()
         await self._registered.wait()
         self._fetcher.service.start()
+        self._shapes.start()
         self._report.start()  # now: before, this worker itself would not count as serving anything
         self._events.emit(told.WorkerStarted(self._worker_id, self._settings.concurrency, self._job_types))
 
@@ -204,7 +208,9 @@ class Crew:
         self._executor.give_up_all()
         self._tell("flush")
         clean = await self._settler.wait_flushed(left()) and clean
-        await asyncio.gather(*(service.stop(min(left(0.5), 5.0)) for service in (*self._services, self._report)))
+        await asyncio.gather(
+            *(service.stop(min(left(0.5), 5.0)) for service in (*self._services, self._report, self._shapes))
+        )
         clean = await self._keeper.stop(max(left(0.5), 0.25)) and clean
         await self._work.close(
             min(max(left(0.25) / 3, 0.05), 0.5)

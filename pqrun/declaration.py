@@ -19,11 +19,12 @@ from typing_extensions import TypedDict, Unpack
 
 from pqrun.errors import ArgumentsError, DeclarationError, DedupeKeyError, OptionError
 from pqrun.job.dedupe import DedupeTemplate, compile_template, stored_key
-from pqrun.job.options import JobOptions, check_job_type, check_run_after
+from pqrun.job.options import JobOptions, check_job_type, check_payload_version, check_run_after
 from pqrun.job.policy import BackoffPolicy, judge_retry_delay
 from pqrun.job.record import NewJob
 from pqrun.job.result import ResultCodec, result_codec
 from pqrun.job.signature import Signature, read_signature
+from pqrun.job.versions import OlderPayloads, Upgrade, check_upgrades
 from pqrun.run.context import JobContext
 from pqrun.store.ports import AnyConnection, AnySyncConnection
 
@@ -81,6 +82,10 @@ class DeclaredOptions(TaskOptions, total=False):
 
     name: str
     """The job_type; default: the function's name. Not to be changed while jobs of that name are stored."""
+    version: int
+    """The version of the payload, stored with each job; default 1. To be raised when code of before cannot read what is stored now."""
+    upgrades: Mapping[int, Upgrade]
+    """For older versions n, a function that makes a payload of version n + 1 from one of n; both are JSON objects."""
 
 
 class CallOptions(TaskOptions, total=False):
@@ -149,6 +154,8 @@ class Declared:
     dedupe_key: DedupeTemplate | Callable[[Any], str] | None
     placement: Placement
     backoff: BackoffPolicy | None
+    version: int
+    older: OlderPayloads
 
     @property
     def is_async(self) -> bool:
@@ -195,6 +202,7 @@ class Declared:
             run_after=placement.run_after,
             delay_seconds=placement.delay_seconds,
             backoff_seconds=placement.backoff_seconds(),
+            payload_version=self.version,
         )
 
     def _declared_key(self, text: str) -> str | None:
@@ -238,6 +246,8 @@ def declare(
     with located(function):
         _refuse_what_is_no_function(function)
         name = _checked_name(options.pop("name", function.__name__))
+        version = check_payload_version(options.pop("version", 1), "version")
+        upgrades = check_upgrades(options.pop("upgrades", {}), version)
         signature = read_signature(function, payload=payload, context=JobContext)
         return Declared(
             name=name,
@@ -249,6 +259,8 @@ def declare(
             dedupe_key=_compiled(dedupe_key, signature),
             placement=Placement(options=_overlaid_options(JobOptions(), options)),
             backoff=_checked_backoff(options["backoff"]) if "backoff" in options else None,
+            version=version,
+            older=OlderPayloads(task=name, version=version, upgrades=upgrades, load=signature.codec.load),
         )
 
 

@@ -28,6 +28,7 @@
     │   ├── ClaimLost                 this worker no longer owns the job
     │   └── CompletionRefused         ``complete`` after a cancel request, or a second time
     ├── PayloadDecodeError            a stored payload does not satisfy the model
+    │   └── PayloadVersionError       it is of a newer version than the code; has ``version``
     ├── ResultError                   a handler's result does not satisfy its type, or cannot be stored
     ├── HandlerTimeout                a handler ran longer than its ``timeout`` (also a TimeoutError)
     └── EmbeddedError                 the database of the package's own could not be started
@@ -57,6 +58,7 @@ __all__ = [
     "OptionError",
     "PayloadDecodeError",
     "PayloadError",
+    "PayloadVersionError",
     "PqrunError",
     "ResultDecodeError",
     "ResultError",
@@ -195,6 +197,14 @@ class CompletionRefused(JobError):
 
 class PayloadDecodeError(PqrunError):
     """A stored payload does not satisfy the model; the message names fields and reasons, never values."""
+
+
+class PayloadVersionError(PayloadDecodeError):
+    """A stored payload is of a newer version than this code, which leaves it to newer code; ``version`` is the payload's."""
+
+    def __init__(self, message: str, version: int) -> None:
+        super().__init__(message)
+        self.version = version
 
 
 class ResultError(PqrunError):

@@ -191,6 +191,10 @@ def handler_of(declared: Declared) -> Handler:
     return Handler(
         job_type=declared.name,
         decode=signature.codec.load,
+        version=declared.version,
+        decode_older=declared.older.read,
+        upgrades_from=declared.older.oldest,
+        shape=signature.codec.shape,
         call=run,
         encode=declared.result.dump,
         is_async=declared.is_async,

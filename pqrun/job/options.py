@@ -21,6 +21,7 @@ __all__ = [
     "check_job_id",
     "check_job_type",
     "check_max_attempts",
+    "check_payload_version",
     "check_priority",
     "check_queue",
     "check_run_after",
@@ -35,6 +36,7 @@ _BIGINT: Final = range(-(2**63), 2**63)
 _MAX_NAME_LENGTH: Final = 200
 _SMALLINT: Final = range(-32_768, 32_768)
 _MAX_ATTEMPTS: Final = range(1, 2**31)
+_VERSION: Final = range(1, 2**31)
 _MAX_TIMEOUT: Final = timedelta(days=3_650)
 _MAX_DELAY: Final = timedelta(days=365_250)
 # A day short of datetime.max, which the driver would store as 'infinity': every time zone can show what is below.
@@ -98,6 +100,11 @@ def check_priority(value: object) -> int:
 def check_max_attempts(value: object) -> int:
     """Check how many starts may count: a whole number from 1 that fits an integer."""
     return _checked_int("max_attempts", value, _MAX_ATTEMPTS)
+
+
+def check_payload_version(value: object, option: str = "payload_version") -> int:
+    """Check the version of a payload: a whole number from 1 that fits an integer; ``option`` is what the message calls it."""
+    return _checked_int(option, value, _VERSION)
 
 
 def check_timeout(value: object) -> float | None:

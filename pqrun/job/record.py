@@ -35,6 +35,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Instead of ``run_after``: this long after now, by the database's clock."""
     backoff_seconds: tuple[float, ...] | None = None
     """Delays before the second, third … start, the last one repeating; None: the policy of the task or worker."""
+    payload_version: int = 1
+    """The version of the task that the payload was written for."""
 
     def __repr__(self) -> str:
         return f"NewJob(job_type={self.job_type!r}, queue={self.queue!r})"
@@ -89,6 +91,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     """How many times a started run was given back at a shutdown."""
     backoff_seconds: tuple[float, ...] | None
     """Delays of its own between attempts (given per call), in seconds; the last one repeats."""
+    payload_version: int
+    """The version of the task that the payload was written for; 1 unless the task states another."""
     status: Status
     locked_by: str | None
     _updated_at: datetime | float

@@ -2,7 +2,8 @@
 
 Three kinds of failure are told apart: a payload that does not decode and a result that is refused end the job at once (another try
 cannot help, or would repeat side effects); what the handler raises is an ordinary failure; what we interrupted ourselves is judged by
-the reason. Whatever user code raises, SystemExit and KeyboardInterrupt included, ends here.
+the reason. A payload of a newer version than ours is no failure: it is left to newer workers, unread, since even one that decodes may mean
+something else now. Whatever user code raises, SystemExit and KeyboardInterrupt included, ends here.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from pqrun.errors import HandlerTimeout, PayloadDecodeError, PqrunError, ResultError, StoreError
+from pqrun.errors import HandlerTimeout, PayloadDecodeError, PayloadVersionError, PqrunError, ResultError, StoreError
 from pqrun.job.outcome import (
     Cancelled,
     Counts,
@@ -22,6 +23,7 @@ from pqrun.job.outcome import (
     Failed,
     Outcome,
     Retrying,
+    Snoozed,
     decide_after_failure,
     decide_release,
 )
@@ -32,6 +34,7 @@ from pqrun.job.storable import error_text, one_line
 from pqrun.run.context import CancelReason, JobContext
 from pqrun.run.handler import Handler
 from pqrun.run.middleware import CallNext, refuse_start, refuse_value
+from pqrun.run.newer import NewerJobs
 from pqrun.run.threads import ThreadCall, start_in_thread
 from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection
@@ -73,6 +76,7 @@ class Surroundings:
     state: Any
     completions: Completions
     backoff: BackoffPolicy
+    newer: NewerJobs
 
 
 class Completed:
@@ -157,7 +161,13 @@ class Attempt:
             return self._interrupted(reason, None)
         self.has_begun = True
         try:
-            payload = self._handler.decode(self.job.payload_json)
+            if self.job.payload_version == self._handler.version:
+                payload = self._handler.decode(self.job.payload_json)
+            else:
+                payload = self._handler.read(self.job.payload_json, self.job.payload_version)
+        except PayloadVersionError as error:
+            delay = self._around.newer.put_aside(self.job, known=self._handler.version or 1)
+            return Snoozed(self.claim, f"PayloadVersionError: {error}", delay)
         except PayloadDecodeError as error:
             return Failed(self.claim, self.duration_ms, f"PayloadDecodeError: {error}")
         except BaseException as error:  # noqa: BLE001  # user code in validators: it says that this payload cannot be had

@@ -23,11 +23,13 @@ __all__ = [
     "LoopBlocked",
     "LoopFailed",
     "LoopResumed",
+    "NeedsNewerCode",
     "Picked",
     "Pruned",
     "Recovered",
     "Released",
     "Retrying",
+    "Snoozed",
     "StopRequested",
     "StopStep",
     "ThreadsExhausted",
@@ -82,6 +84,25 @@ class Released(msgspec.Struct, frozen=True):
 
     job: Job
     started: bool
+
+
+class Snoozed(msgspec.Struct, frozen=True):
+    """A claim was given back because its payload needs newer code; the job is due again in ``delay_seconds``, its attempt not counted."""
+
+    job: Job
+    delay_seconds: float
+
+
+class NeedsNewerCode(msgspec.Struct, frozen=True):
+    """Payloads of this version are newer than this worker's code, which knows ``known``, and are left to newer workers.
+
+    Told once for each task and version; ``job_id`` is the first that was met.
+    """
+
+    job_type: str
+    version: int
+    known: int
+    job_id: int
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -198,6 +219,8 @@ Event: TypeAlias = (
     | Failed
     | JobCancelled
     | Released
+    | Snoozed
+    | NeedsNewerCode
     | Recovered
     | ClaimLost
     | StopRequested

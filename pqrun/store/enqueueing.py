@@ -42,7 +42,10 @@ COPY_ROWS = 20_000
 COPY_PIECE = 1_000
 """Rows handed to the connection at once: while the server takes one piece the next is made."""
 
-_COLUMNS = ("id", "payload", "job_type", "queue", "priority", "max_attempts", "timeout_seconds", "backoff_seconds")
+_COLUMNS = (
+    *("id", "payload", "job_type", "queue", "priority", "max_attempts", "timeout_seconds", "backoff_seconds"),
+    "payload_version",
+)
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -79,6 +82,7 @@ def _columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
         [None if j.run_after is None else j.run_after.isoformat() for j in jobs],
         [j.delay_seconds for j in jobs],
         [None if j.backoff_seconds is None else _delays(j.backoff_seconds) for j in jobs],
+        [j.payload_version for j in jobs],
     )
 
 
@@ -189,7 +193,8 @@ async def _pieces(ids: Sequence[int], jobs: Sequence[NewJob]) -> AsyncIterator[b
     for start in range(0, len(jobs), COPY_PIECE):
         lines = []
         for job_id, job in zip(ids[start : start + COPY_PIECE], jobs[start : start + COPY_PIECE], strict=True):
-            kind = (job.job_type, job.queue, job.priority, job.max_attempts, job.timeout_seconds, job.backoff_seconds)
+            name, version = job.job_type, job.payload_version
+            kind = (name, job.queue, job.priority, job.max_attempts, job.timeout_seconds, job.backoff_seconds, version)
             tail = tails.get(kind)
             if tail is None:
                 tail = tails[kind] = _tail(job)
@@ -203,4 +208,4 @@ def _tail(job: NewJob) -> str:
     timeout = "\\N" if job.timeout_seconds is None else repr(job.timeout_seconds)
     backoff = "\\N" if job.backoff_seconds is None else _delays(job.backoff_seconds)
     names = f"{job.job_type.translate(_ESCAPES)}\t{job.queue.translate(_ESCAPES)}"
-    return f"{names}\t{job.priority}\t{job.max_attempts}\t{timeout}\t{backoff}"
+    return f"{names}\t{job.priority}\t{job.max_attempts}\t{timeout}\t{backoff}\t{job.payload_version}"

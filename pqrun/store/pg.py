@@ -15,6 +15,7 @@ from pqrun.job.options import (
     check_job_id,
     check_job_type,
     check_max_attempts,
+    check_payload_version,
     check_priority,
     check_queue,
     check_run_after,
@@ -212,13 +213,14 @@ class PgJobStore:
         priority: int = 0,
         max_attempts: int = 5,
         timeout_seconds: float | None = None,
+        payload_version: int = 1,
         connection: AnyConnection | None = None,
     ) -> int:
         """Add a job and return its id: that of the active job where ``dedupe_key`` (a finished key, per job_type) is taken.
 
-        ``payload`` is a JSON object; ``run_after`` an aware datetime or a delay; ``priority`` a smallint, higher first; ``connection``
-        joins the caller's transaction (asyncpg, SQLAlchemy or psycopg). Raises PayloadError, OptionError or DedupeKeyError before
-        anything is written.
+        ``payload`` is a JSON object; ``run_after`` an aware datetime or a delay; ``priority`` a smallint, higher first;
+        ``payload_version`` the version of the task that the payload was made for; ``connection`` joins the caller's transaction
+        (asyncpg, SQLAlchemy or psycopg). Raises PayloadError, OptionError or DedupeKeyError before anything is written.
         """
         due, delay = check_run_after(run_after)
         job = NewJob(
@@ -231,6 +233,7 @@ class PgJobStore:
             dedupe_key=None if dedupe_key is None else stored_key(dedupe_key),
             run_after=due,
             delay_seconds=delay,
+            payload_version=check_payload_version(payload_version),
         )
         return (await self.enqueue_jobs([job], connection=connection))[0].id
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar, assert_never
 
-from pqrun.job.outcome import Cancelled, Done, Failed, Outcome, Recovered, Released, Retrying
+from pqrun.job.outcome import Cancelled, Done, Failed, Outcome, Recovered, Released, Retrying, Snoozed
 from pqrun.job.record import Claim
 from pqrun.job.state import Status
 from pqrun.store.enqueueing import Runs
@@ -75,6 +75,8 @@ class _Columns:
                 self.add(Status.DONE, result=outcome.result, duration_ms=outcome.duration_ms)
             case Retrying():
                 self.add(Status.SCHEDULED, error=outcome.error, delay_seconds=outcome.delay_seconds)
+            case Snoozed():
+                self.add(Status.SCHEDULED, error=outcome.error, delay_seconds=outcome.delay_seconds, attempts=-1)
             case Failed():
                 self.add(Status.FAILED, error=outcome.error, duration_ms=outcome.duration_ms, lost=int(outcome.is_lost))
             case Released():

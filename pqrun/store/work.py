@@ -5,14 +5,15 @@ one of the keeper; the pool serves handlers and results. With a handed-in pool t
 None of these statements runs on the pool as it is: there a plan made while the table was empty could be kept, and scan it whole.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from pqrun.errors import ClaimLost, CompletionRefused
 from pqrun.job.outcome import Done, Failed, Outcome, Retrying
 from pqrun.job.record import Claim, Job
 from pqrun.job.state import Status
-from pqrun.store import maintaining, settling
+from pqrun.store import checking, maintaining, settling
+from pqrun.store.checking import Noted
 from pqrun.store.claiming import ClaimBatch, Claimer, Lane, Promotion, Survey
 from pqrun.store.enqueueing import Runs
 from pqrun.store.failure import translating
@@ -159,6 +160,10 @@ class WorkStore:
     async def find_unserved(self) -> list[tuple[str, str]]:
         """Return (queue, job_type) pairs that wait and that no living worker serves."""
         return await maintaining.find_unserved(self._maintenance)
+
+    async def note_shapes(self, shapes: Iterable[Noted]) -> None:
+        """Keep what the payloads of tasks look like."""
+        await checking.note_shapes(self._maintenance, shapes)
 
     async def prune(self, *, age_seconds: float) -> Pruned:
         """Delete a piece of history."""

@@ -12,6 +12,7 @@ from pqrun.run.events import Events
 from pqrun.run.execute import Executor
 from pqrun.run.handler import Handler
 from pqrun.run.lowlevel import LowLevelHandler, wrap
+from pqrun.run.newer import NewerJobs
 from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection
 from tests.support.jobs import job_record
@@ -83,7 +84,9 @@ class Bench:
         store = PgJobStore("postgresql://localhost/never_opened")
         self.executor = Executor(
             handlers=served,
-            around=Surroundings(store, "w", state, self.completions, backoff or BackoffPolicy()),
+            around=Surroundings(
+                store, "w", state, self.completions, backoff or BackoffPolicy(), NewerJobs(self.events)
+            ),
             concurrency=concurrency,
             grace_seconds=grace,
             events=self.events,

@@ -28,6 +28,7 @@ _CLAIMED = {
     "lost": "int4",
     "releases": "int4",
     "backoff_seconds": "float8[]",
+    "payload_version": "int4",
 }
 _STORED = {
     "id": "int8",
@@ -47,6 +48,7 @@ _STORED = {
     "lost": "int4",
     "releases": "int4",
     "backoff_seconds": "float8[]",
+    "payload_version": "int4",
     "status": "text",
     "locked_by": "text",
     "updated_at": "timestamptz",
@@ -65,6 +67,7 @@ _TAKEN_BACK = {
     "releases": "int4",
     "worker_id": "text",
 }
+_WAITING = {"id": "int8", "job_type": "text", "payload_version": "int4", "payload": "text"}
 
 EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "announce": ("text[] int2[] bool", {"told": "int8"}),
@@ -74,13 +77,24 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "cancel": ("int8", {"outcome": "text", "told": "int8", "announced": "int8"}),
     "claim": ("text[] int2[] int8[] text[] int4 int4 int8 text int4 text[] int8[]", _CLAIMED),
     "claim_suspect": ("text[] text[] int8 text int8[]", _CLAIMED),
+    "count_waiting": (
+        "int8 int4 int4",
+        {
+            "job_type": "text",
+            "payload_version": "int4",
+            "queue": "text",
+            "jobs": "int8",
+            "last_id": "int8",
+            "ids": "int8[]",
+        },
+    ),
     "deregister": ("int8", {"id": "int8", "told": "bool"}),
     "enqueue": (
-        "text[] text[] text[] int2[] int4[] float8[] text[] text[] float8[] text[] bool",
+        "text[] text[] text[] int2[] int4[] float8[] text[] text[] float8[] text[] int4[] bool",
         {"position": "int4", "id": "int8"},
     ),
     "enqueue_one": (
-        "text text text int2 int4 float8 text text float8 text bool",
+        "text text text int2 int4 float8 text text float8 text int4 bool",
         {"position": "int4", "id": "int8", "told": "text"},
     ),
     "find_active": ("text[] text[]", {"position": "int4", "id": "int8"}),
@@ -90,10 +104,14 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "find_lost": ("int4", _TAKEN_BACK),
     "find_orphans": ("float8 float8 int4", _TAKEN_BACK),
     "find_overdue": ("float8 int4", _TAKEN_BACK | {"timeout_seconds": "float8", "backoff_seconds": "float8[]"}),
+    "find_shapes": ("text[]", {"job_type": "text", "version": "int4", "shape": "text"}),
     "find_unserved": ("int4", {"queue": "text", "job_type": "text"}),
+    "find_waiting": ("int8[]", _WAITING),
     "forget_workers": ("float8", {"id": "int8"}),
     "get": ("int8", _STORED),
     "hold_lock": ("int8", {"has_lock": "bool"}),
+    "note_shapes": ("text[] int4[] text[]", {"job_type": "text", "version": "int4"}),
+    "page_waiting": ("int8 int8 int4 int8 text[]", _WAITING),
     "probe_lock": ("int8[]", {"id": "int8"}),
     "promote": (
         "timestamptz int4",

@@ -27,11 +27,14 @@ from pqrun import (
     Call,
     CallNext,
     CancelOutcome,
+    CheckReport,
     Connection,
     Deferral,
     Job,
     JobContext,
     JobHandle,
+    JsonObject,
+    JsonValue,
     PgJobStore,
     Status,
     Task,
@@ -658,3 +661,71 @@ def overrides(other: Callable[[], AbstractAsyncContextManager[Sent]]) -> None:
         pass
     with_state.override_resources(other)  # E
     with_state.override_resources(opens_state())  # E
+
+
+# versions
+
+
+def from_1_to_2(payload: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return {**payload, "note": ""}
+
+
+def from_2_to_3(payload: JsonObject) -> JsonObject:
+    payload["user_id"] = payload.pop("user")
+    return payload
+
+
+def any_upgrade(payload: dict[str, Any]) -> dict[str, Any]:
+    return payload
+
+
+def wrong_upgrade(payload: dict[str, JsonValue]) -> list[JsonValue]:
+    return [payload]
+
+
+async def async_upgrade(payload: JsonObject) -> JsonObject:
+    return payload
+
+
+@jobs.task(payload=User, version=3, upgrades={1: from_1_to_2, 2: from_2_to_3})
+async def versioned(ctx: JobContext, payload: User) -> Sent:
+    return Sent(message_id="m")
+
+
+@jobs.task(payload=User, version=2, upgrades={1: lambda payload: {**payload, "note": 1}})
+def versioned_plain(ctx: JobContext, payload: User) -> Sent:
+    return Sent(message_id="m")
+
+
+@jobs.task(payload=Counted, version=2, upgrades={1: any_upgrade})
+async def versioned_dict(ctx: JobContext, payload: Counted) -> None: ...
+
+
+@jobs.task(version=2, upgrades={1: from_1_to_2})
+async def versioned_parameters(ctx: JobContext, user_id: int) -> None: ...
+
+
+@jobs.task(payload=User, version="2")  # E
+async def version_that_is_text(ctx: JobContext, payload: User) -> None: ...
+
+
+@jobs.task(payload=User, version=2, upgrades={"1": from_1_to_2})  # E
+async def upgrades_by_text(ctx: JobContext, payload: User) -> None: ...
+
+
+@jobs.task(payload=User, version=2, upgrades={1: wrong_upgrade})  # E
+async def upgrade_to_a_list(ctx: JobContext, payload: User) -> None: ...
+
+
+@jobs.task(version=2, upgrades={1: async_upgrade})  # E
+async def upgrade_that_is_async(ctx: JobContext, user_id: int) -> None: ...
+
+
+async def versions_are_declared() -> None:
+    assert_type(await (await versioned.defer(user_id=1)).result(), Sent)
+    assert_type(await (await versioned_plain.defer(User(user_id=1))).result(), Sent)
+    await versioned_parameters.defer(1)
+    versioned.options(version=2)  # E
+    report = await jobs.check(tasks=["versioned"], sample=10)
+    assert_type(report, CheckReport)
+    assert_type(report.undecodable[0].ids, tuple[int, ...])
