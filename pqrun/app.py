@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Generic, Never, ParamSpec, Self, TypeVar, overload
 
@@ -30,6 +30,9 @@ V = TypeVar("V")
 S = TypeVarWithDefault("S", default=Any)
 
 SCHEMA_DEFAULT = "pqrun"
+
+_BINDING = ("_dsn", "_pool", "_store", "_openings", "_opened_by_us", "_lock")
+"""What ties an app to one database, and counts its openings there."""
 
 NOT_OPEN = (
     "the app is not open. In a script: 'async with jobs: ...'; in a web application: FastAPI(lifespan=jobs.lifespan) "
@@ -111,6 +114,11 @@ class App(Generic[S]):
         return self._store
 
     @property
+    def resources(self) -> Callable[[], AbstractAsyncContextManager[S]] | None:
+        """What each worker opens once; None without ``resources=``."""
+        return self._resources
+
+    @property
     def handlers(self) -> Mapping[str, Handler]:
         """For each declared job_type, what a worker needs to run it; a view, which shows tasks declared later too."""
         return MappingProxyType(self._handlers)
@@ -165,7 +173,7 @@ class App(Generic[S]):
                 raise DeclarationError(
                     f"the name {declared.name!r} is taken by {other.where}; give name= [{declared.where}]"
                 )
-            task: Task[..., Any, Any, S] = Task(declared, self._opened_store)
+            task: Task[..., Any, Any, S] = Task(declared, self._opened_store, lambda: self.store)
             self._tasks[declared.name] = task
             self._handlers[declared.name] = task.handler
             return task
@@ -196,6 +204,21 @@ class App(Generic[S]):
         before it starts.
         """
         return Worker.for_tasks(store=lambda: self.store, handlers=self.handlers, resources=self._resources, **options)
+
+    @contextmanager
+    def bound(self, *, dsn: str | None = None, store: PgJobStore | None = None) -> Iterator[None]:
+        """Let the app use another database until the block ends, as if it had been made with it; for tests, see ``pqrun.testing``.
+
+        The app is not open then; where it was open before, it is again after the block, untouched. Raises ConfigurationError.
+        """
+        _refuse_several(dsn=dsn, store=store)
+        before = {name: getattr(self, name) for name in _BINDING}
+        now = (None if dsn is None else dsn_from(dsn, {}), None, store, 0, False, None)
+        vars(self).update(zip(_BINDING, now, strict=True))
+        try:
+            yield
+        finally:
+            vars(self).update(before)
 
     def lifespan(self, asgi_app: object = None) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the frameworks' protocol
         """Open the app for as long as a web application runs; no jobs run in it.
