@@ -109,11 +109,9 @@ async def assert_enqueued(
     waiting = await _waiting(task)
     found = [one.job for one in waiting if one.job.job_type == task.name and not expectation.misses(one)]
     if len(found) != times if times is not None else not found:
-        count = "no" if not found else f"{len(found)}"
         wanted = "" if times is None else f" (expected {times})"
-        raise AssertionError(
-            f"{count} waiting job of {one_line(task.name)}{expectation.text}{wanted}; {_instead(task, waiting, expectation)}"
-        )
+        what = _counted(len(found), task, expectation)
+        raise AssertionError(f"{what}{wanted}; {_instead(task, waiting, expectation)}")
     return found
 
 
@@ -139,9 +137,7 @@ async def assert_not_enqueued(task: Task[..., Any, Any, Any], /, *payload: objec
     found = [one for one in waiting if one.job.job_type == task.name and not expectation.misses(one)]
     if found:
         shown = "".join(f"\n  {describe(one)}" for one in found[:SHOWN])
-        raise AssertionError(
-            f"{len(found)} waiting job of {one_line(task.name)}{expectation.text}, expected none{shown}"
-        )
+        raise AssertionError(f"{_counted(len(found), task, expectation)}, expected none{shown}")
 
 
 @overload
@@ -195,6 +191,11 @@ def assert_not_enqueued_sync(task: Task[..., Any, Any, Any], /, *payload: Any, *
 async def _waiting(task: Task[..., Any, Any, Any]) -> list[Unended]:
     async with looking(task.store) as store:
         return [one for one in await list_active(store) if one.job.status is not Status.RUNNING]
+
+
+def _counted(count: int, task: Task[..., Any, Any, Any], expectation: Expectation) -> str:
+    jobs = "job" if count == 1 else "jobs"
+    return f"{count or 'no'} waiting {jobs} of {one_line(task.name)}{expectation.text}"
 
 
 def _instead(task: Task[..., Any, Any, Any], waiting: Sequence[Unended], expectation: Expectation) -> str:

@@ -3,12 +3,15 @@
 import asyncio
 import threading
 from datetime import timedelta
+from typing import Any
 
 import asyncpg
 import pytest
 
 from pqrun import App, JobContext, OptionError, Status, WrongLoopError
 from pqrun.testing import DrainFailed, DrainStopped, advance, advance_sync, drain, drain_sync, fail_attempt
+from tests.public.at_work import at_work
+from tests.support.rows import make_job, make_worker
 from tests.testing.shop import Shop, till
 
 
@@ -156,6 +159,26 @@ async def test_jobs_of_other_programs_are_left_and_told(shop: Shop, connection: 
         report = await drain(shop.jobs)
     assert report.counts == {"pay": 1}
     assert [(one.job_type, one.status) for one in report.unserved] == [("of_another_program", Status.READY)]
+
+
+async def test_jobs_of_a_dead_worker_are_recovered_first(shop: Shop, connection: asyncpg.Connection) -> None:
+    dead = await make_worker(connection, "dead", dead=True)
+    held: dict[str, Any] = {"status": Status.RUNNING, "job_type": "pay", "worker": dead, "payload": '{"order": 1}'}
+    last = await make_job(connection, **held, max_attempts=1)
+    first = await make_job(connection, **held, max_attempts=3)
+    report = await drain(shop.jobs, raise_errors=False)
+    assert {(ran.id, ran.status, ran.attempt) for ran in report.ran} == {
+        (last, Status.FAILED, 1),
+        (first, Status.DONE, 2),
+    }
+    assert report.failed[0].error == "lost its worker once (last: dead) at attempt 1 of 1"
+
+
+async def test_a_worker_of_the_application_may_run_beside_it(shop: Shop) -> None:
+    async with at_work(shop.jobs):
+        handles = await shop.jobs.defer_many([shop.pay.call(n) for n in range(20)])
+        await drain(shop.jobs)
+        assert [await handle.status() for handle in handles] == [Status.DONE] * 20
 
 
 @pytest.mark.parametrize("queues", ["mail", []])

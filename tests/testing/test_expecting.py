@@ -61,7 +61,7 @@ async def test_a_failure_shows_what_waits_instead_with_the_difference(shop: Shop
         with pytest.raises(AssertionError) as caught:
             await assert_enqueued(shop.send_email, user_id=1, queue="mail")
         assert str(caught.value).splitlines() == [
-            "no waiting job of send_email with user_id=1, queue='mail'; 1 of it waiting",
+            "no waiting jobs of send_email with user_id=1, queue='mail'; 1 of it waiting",
             """  id=1 queue='default' due {"user_id": 2, "template": "welcome"}""",
             "    user_id: 2, expected 1",
             "    queue: 'default', expected 'mail'",
@@ -73,7 +73,7 @@ async def test_a_failure_shows_what_waits_instead_with_the_difference(shop: Shop
             AssertionError, match=r"what the function says; 1 of it waiting\n.*\n    the function says no"
         ):
             await assert_enqueued(shop.send_email, lambda payload: False)
-        with pytest.raises(AssertionError, match=r"2 waiting job of pay \(expected 1\)"):
+        with pytest.raises(AssertionError, match=r"2 waiting jobs of pay \(expected 1\)"):
             await assert_enqueued(shop.pay, times=1)
         with pytest.raises(AssertionError, match=r"1 waiting job of send_email with user_id=2, expected none\n  id=1 "):
             await assert_not_enqueued(shop.send_email, user_id=2)

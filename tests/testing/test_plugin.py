@@ -58,6 +58,14 @@ async def test_async(pqrun_bind, number):
         assert await job.result(timeout=0) == {"user": 1}
 """
 
+INI = """
+[pytest]
+asyncio_default_fixture_loop_scope = function
+filterwarnings =
+    error
+    ignore:Unknown config option:pytest.PytestConfigWarning
+"""
+
 RESTORED = """
 from shop import jobs
 
@@ -83,7 +91,7 @@ def _same_server(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write(project: pytest.Pytester, **modules: str) -> None:
     project.makepyfile(shop=SHOP, **{name: f"import pytest\n{text}" for name, text in modules.items()})
-    project.makeini("[pytest]\nfilterwarnings = error\n")
+    project.makeini(INI)
 
 
 async def databases_left(databases: Databases) -> list[str]:
@@ -108,7 +116,6 @@ def test_anyio_runs_async_tests_as_well(project: pytest.Pytester) -> None:
 
 
 def test_parallel_processes_do_not_meet(project: pytest.Pytester) -> None:
-    pytest.importorskip("xdist")
     write(project, test_a=SYNC, test_b=SYNC)
     project.runpytest_subprocess("-n", "2").assert_outcomes(passed=4)
 
