@@ -179,6 +179,7 @@ class Worker:
         """
         row = None if self._crew is None else await self._crew.hold_beats()
         if row is None:
+            self.resume_beats()
             raise ConfigurationError("this worker does not run: start it first, 'async with worker.lifespan():'")
         return row
 

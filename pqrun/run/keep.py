@@ -128,11 +128,17 @@ class Keeper:
             self._task = asyncio.create_task(self._run(), name="pqrun keeper")
 
     async def hold(self) -> int | None:
-        """Beat no more until ``resume``, as a process that hangs; return our row of the registry once no beat is under way."""
+        """Beat no more until ``resume``, as a process that hangs; return our row of the registry, if any, once no beat is under way."""
+        if not self._is_started or self._ended.is_set():
+            return None
         self._still.clear()
         self._is_held = True
         self._call_keeper()
-        await self._still.wait()
+        try:
+            await self._still.wait()
+        except BaseException:
+            self.resume()
+            raise
         return self._worker
 
     def resume(self) -> None:

@@ -35,8 +35,9 @@ class Databases:
         self._folder: Path | None = None
         self._numbers = itertools.count(1)
         # Of chance too: processes of several containers may share a server, and their ids are alike.
-        self._prefix = f"pqrun_test_{os.getpid()}_{secrets.token_hex(3)}"
-        self._template = f"{self._prefix}_template"
+        self.prefix = f"pqrun_test_{os.getpid()}_{secrets.token_hex(3)}"
+        """What the names of its databases begin with."""
+        self._template = f"{self.prefix}_template"
         given = os.environ.get(TEST_DSN)
         if not given:
             self._server = self._start()
@@ -63,7 +64,7 @@ class Databases:
 
     async def clone(self, *, migrated: bool = True) -> str:
         """Make a database and return its DSN; not ``migrated``: without any schema of ours."""
-        name = f"{self._prefix}_{next(self._numbers)}"
+        name = f"{self.prefix}_{next(self._numbers)}"
         await create_database(self.admin_dsn, name, template=self._template if migrated else "template0")
         return with_database(self.admin_dsn, name)
 

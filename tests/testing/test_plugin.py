@@ -98,7 +98,7 @@ async def databases_left(databases: Databases) -> list[str]:
     """Those that other sessions than this one have made."""
     async with connected(databases.admin_dsn) as connection:
         rows = await connection.fetch("SELECT datname FROM pg_database WHERE datname LIKE 'pqrun_test_%'")
-    return [row["datname"] for row in rows if not row["datname"].startswith(databases._prefix)]
+    return [row["datname"] for row in rows if not row["datname"].startswith(databases.prefix)]
 
 
 async def test_sync_and_async_tests_have_databases_of_their_own(project: pytest.Pytester, databases: Databases) -> None:
