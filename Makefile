@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST ?= $(BIN)/python -m pytest
-CHECKED := pqrun tests examples benchmarks
+CHECKED := pqrun _pqrun_pytestplugin.py tests examples benchmarks
 MINUTES ?= 2
 
 .PHONY: demo test faults chaos check full build clean

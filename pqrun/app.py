@@ -38,6 +38,9 @@ S = TypeVarWithDefault("S", default=Any)
 
 SCHEMA_DEFAULT = "pqrun"
 
+_BINDING = ("_dsn", "_pool", "_store", "_is_bound", "_openings", "_opened_by_us", "_lock")
+"""What ties an app to one database, and counts its openings there."""
+
 NOT_OPEN = (
     "the app is not open. In a script: 'async with jobs: ...'; in a web application: FastAPI(lifespan=jobs.lifespan) "
     "(Starlette the same, Litestar(lifespan=[jobs.lifespan])); a running worker opens its own"
@@ -132,6 +135,16 @@ class App(Generic[S]):
     def schema(self) -> str:
         """The schema that holds the tables."""
         return self._schema if self._store is None else self._store.schema
+
+    @property
+    def resources(self) -> Callable[[], AbstractAsyncContextManager[S]] | None:
+        """What each worker opens once; None without ``resources=``."""
+        return self._resources
+
+    @property
+    def around(self) -> Sequence[Middleware[Any]]:
+        """The registered middleware, the outermost first; what a worker takes when it starts."""
+        return tuple(self._middleware)
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -326,9 +339,25 @@ class App(Generic[S]):
             store=lambda: self.store,
             handlers=self.handlers,
             resources=lambda: self._resources,
-            around=lambda: self._middleware,
+            around=lambda: self.around,
             **options,
         )
+
+    @contextmanager
+    def bound(self, *, dsn: str | None = None, store: PgJobStore | None = None) -> Iterator[None]:
+        """Let the app use another database until the block ends, as if it had been made with it; for tests, see ``pqrun.testing``.
+
+        The app is not open then; where it was open before, it is again after the block, untouched. Raises ConfigurationError.
+        """
+        _refuse_several(dsn=dsn, store=store)
+        before = {name: getattr(self, name) for name in _BINDING}
+        now = (None if dsn is None else dsn_from(dsn, {}), None, store, store is not None, 0, False, None)
+        with self._portal.apart():
+            vars(self).update(zip(_BINDING, now, strict=True))
+            try:
+                yield
+            finally:
+                vars(self).update(before)
 
     def lifespan(self, asgi_app: object = None) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the frameworks' protocol
         """Open the app for as long as a web application runs; no jobs run in it.
@@ -380,8 +409,10 @@ class App(Generic[S]):
         return handles
 
     def _make_store(self) -> PgJobStore:
-        if self._is_bound:
+        if self._pool is not None:
             raise NotOpenError(NOT_OPEN_SYNC)
+        if self._is_bound:  # what was given may be open in a loop of somebody else's
+            return self.store.another()
         return PgJobStore(require_dsn(self._dsn, os.environ), schema=self._schema)
 
     def _opened_store(self) -> PgJobStore:

@@ -177,6 +177,14 @@ class Crew:
         self._report.start()  # now: before, this worker itself would not count as serving anything
         self._events.emit(told.WorkerStarted(self._worker_id, self._settings.concurrency, self._job_types))
 
+    async def hold_beats(self) -> int | None:
+        """Give no sign of life until ``resume_beats``; return the row of the registry."""
+        return await self._keeper.hold()
+
+    def resume_beats(self) -> None:
+        """Beat again."""
+        self._keeper.resume()
+
     def stop_soon(self) -> None:
         """Start nothing more; ``stop`` does the rest."""
         self._fetcher.service.stop_soon()

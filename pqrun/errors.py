@@ -33,6 +33,8 @@
     ├── HandlerTimeout                a handler ran longer than its ``timeout`` (also a TimeoutError)
     └── EmbeddedError                 the database of the package's own could not be started
 
+``pqrun.testing`` adds DrainFailed and DrainStopped, which are AssertionErrors too.
+
 No message holds a DSN's password, a payload or a result.
 """
 

@@ -16,7 +16,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from pqrun.errors import DatabaseUnavailableError, NotOpenError, WrongLoopError
@@ -60,7 +61,7 @@ class Portal:
         make_store: Callable[[], PgJobStore],
     ) -> None:
         self.opened_store = opened_store
-        self._find_store = find_store
+        self.find_store = find_store
         self._make_store = make_store
         self._own: _LoopThread | None = None
         self._lock = threading.Lock()
@@ -86,7 +87,7 @@ class Portal:
         if connection is None:
             return self.run(lambda store: store.enqueue_jobs(jobs), instead=instead)
         # The caller's own transaction, in the caller's thread: neither a loop nor an open store has a part in it.
-        return self._find_store().enqueue_jobs_sync(jobs, cast("AnySyncConnection", connection)) if jobs else []
+        return self.find_store().enqueue_jobs_sync(jobs, cast("AnySyncConnection", connection)) if jobs else []
 
     def close(self) -> None:
         """End the thread of our own, if there is one, within some seconds; the next call starts another."""
@@ -95,8 +96,20 @@ class Portal:
         if own is not None:
             _close([own])
 
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Let what is called until the block ends have a thread of its own: it is for another database. Ended with the block."""
+        with self._lock:
+            before, self._own = self._own, None
+        try:
+            yield
+        finally:
+            self.close()
+            with self._lock:
+                self._own = before
+
     def _begin(self, work: Work[T]) -> "_Crossing[T]":
-        store = self._find_store()
+        store = self.find_store()
         loop = store.loop
         # One that is open in a loop of this thread is not running now: nobody would answer there.
         if loop is not None and loop.is_running():

@@ -20,6 +20,7 @@ from pqrun.portal import Portal
 from pqrun.run.context import JobContext
 from pqrun.run.handler import Handler
 from pqrun.run.threads import run_in_thread
+from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection
 
 __all__ = ["DeclarePayload", "DeclareTask", "Task"]
@@ -44,6 +45,7 @@ class Task(Generic[P, M, R, S]):
         portal: Portal,
         hooks: DeferHooks,
         placement: Placement | None = None,
+        handler: Handler | None = None,
     ) -> None:
         # Name, docstring and signature of the function, for help(), debuggers and tools that read ``__wrapped__``.
         functools.update_wrapper(cast(Callable[..., object], self), declared.function)
@@ -51,6 +53,7 @@ class Task(Generic[P, M, R, S]):
         self._portal = portal
         self._hooks = hooks
         self._placement = placement or declared.placement
+        self._handler = handler or handler_of(declared)
         self._decode = cast("Callable[[str | None], R]", declared.result.load)
         self._load = declared.signature.codec.load
 
@@ -65,9 +68,19 @@ class Task(Generic[P, M, R, S]):
         return self._declared.where
 
     @property
+    def declared(self) -> Declared:
+        """What was declared, checked and compiled; for tools that look at payloads."""
+        return self._declared
+
+    @property
+    def store(self) -> PgJobStore:
+        """The store of its app, open or not; raises ConfigurationError where the app has no DSN to make one of."""
+        return self._portal.find_store()
+
+    @property
     def handler(self) -> Handler:
-        """What a worker needs to run its jobs."""
-        return handler_of(self._declared)
+        """What a worker needs to run its jobs; one object for all of them."""
+        return self._handler
 
     @overload
     async def defer(self, payload: M, /) -> JobHandle[R]: ...
@@ -133,7 +146,8 @@ class Task(Generic[P, M, R, S]):
         ``dedupe_key`` (the finished key; None: no key) and ``connection`` (write in its open transaction). Raises OptionError,
         naming the option.
         """
-        return Task(self._declared, self._portal, self._hooks, self._placement.overlaid(**options))
+        placement = self._placement.overlaid(**options)
+        return Task(self._declared, self._portal, self._hooks, placement, self._handler)
 
     def handle(self, job_id: int) -> JobHandle[R]:
         """Return the handle of a job of this task from its id; the database is asked when the handle is used."""

@@ -72,8 +72,8 @@ class WorkerOptions(TypedDict, total=False):
     """How long the whole stop may take (30 s)."""
     worker_id: str
     """A readable name, shown in ``locked_by``; need not be unique (host and process id)."""
-    queues: Collection[str]
-    """Queues to serve (of an app: "default" and those of its tasks; low-level: all)."""
+    queues: Collection[str] | None
+    """Queues to serve, None: all (of an app: "default" and those of its tasks; low-level: all)."""
     retention: timedelta | None
     """Age at which finished jobs are deleted; None keeps them (7 days)."""
     ack: Literal["batch", "sync"]
@@ -154,7 +154,8 @@ class Worker:
         self._stop_by: float | None = None  # loop time at which a stop under way must be over
 
     @property
-    def _store(self) -> PgJobStore:
+    def store(self) -> PgJobStore:
+        """The store it works on; raises ConfigurationError where an app has no DSN to make one of."""
         return self._find_store()
 
     @property
@@ -180,6 +181,22 @@ class Worker:
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
                 loop.call_soon_threadsafe(self._heed_stop)
+
+    async def hold_beats(self) -> int:
+        """Give no sign of life from now on, as a process that hangs, and return this worker's row of the registry.
+
+        For tests of what follows, see ``pqrun.testing.lose_worker``; ``resume_beats`` ends it. Raises ConfigurationError unless it runs.
+        """
+        row = None if self._crew is None else await self._crew.hold_beats()
+        if row is None:
+            self.resume_beats()
+            raise ConfigurationError("this worker does not run: start it first, 'async with worker.lifespan():'")
+        return row
+
+    def resume_beats(self) -> None:
+        """Give signs of life again; a worker that was taken for dead meanwhile registers anew."""
+        if self._crew is not None:
+            self._crew.resume_beats()
 
     def _heed_stop(self) -> None:
         if self._crew is not None:
@@ -225,7 +242,7 @@ class Worker:
         try:
             if not self._stops:
                 async with self._opened_store(), self._opened_resources() as state:
-                    await self._store.check_schema()
+                    await self.store.check_schema()
                     self._opening = None
                     await self._work(state, started)
         except asyncio.CancelledError:
@@ -244,7 +261,7 @@ class Worker:
         if self._queues_of_tasks:
             queues = sorted({"default"} | {h.queue for h in handlers.values() if h.queue is not None})
         crew = Crew(
-            self._store,
+            self.store,
             handlers=handlers,
             queues=queues,
             worker_id=self.worker_id,
@@ -299,15 +316,15 @@ class Worker:
 
     @asynccontextmanager
     async def _opened_store(self) -> AsyncIterator[None]:
-        if self._store.is_open:
+        if self.store.is_open:
             yield
             return
-        await self._store.start()
+        await self.store.start()
         try:
             yield
         finally:
             # The worker has ended: this is the last of the shutdown's time, and a database that hangs must not prolong it.
-            await self._store.close(max(leave_seconds(self._settings.shutdown_timeout_seconds) / 4, 0.25))
+            await self.store.close(max(leave_seconds(self._settings.shutdown_timeout_seconds) / 4, 0.25))
 
     @asynccontextmanager
     async def _opened_resources(self) -> AsyncIterator[object]:

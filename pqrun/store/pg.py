@@ -9,7 +9,7 @@ from typing import Protocol, Self, cast
 
 import asyncpg
 
-from pqrun.errors import JobBusy, JobNotFound, ResultTimeout, RetryRefused
+from pqrun.errors import ConfigurationError, JobBusy, JobNotFound, ResultTimeout, RetryRefused
 from pqrun.job.dedupe import stored_key
 from pqrun.job.options import (
     check_job_id,
@@ -99,9 +99,22 @@ class PgJobStore:
         return self._source.loop
 
     @property
+    def is_open_here(self) -> bool:
+        """Whether it is open in the running event loop."""
+        return self._source.is_here
+
+    @property
     def is_pool_handed_in(self) -> bool:
         """Whether connections come from a pool of the caller's."""
         return self._source.is_handed_in
+
+    def another(self) -> "PgJobStore":
+        """Return a store on the same tables for another event loop, not open yet; raises ConfigurationError with a handed-in pool."""
+        if self._source.dsn is None:
+            raise ConfigurationError(
+                "a store with pool= belongs to the event loop of its pool; make the store with a DSN"
+            )
+        return PgJobStore(self._source.dsn, schema=self.schema)
 
     async def start(self) -> None:
         """Open the store; a second start does nothing. An embedded database is started and migrated.

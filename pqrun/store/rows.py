@@ -1,5 +1,6 @@
 """Rows of the driver turned into the values of ``pqrun.job.record``."""
 
+from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
 from asyncpg import Record
@@ -28,8 +29,8 @@ def claimed_job(row: Record, worker_id: str) -> Job:
     return Job(*columns)
 
 
-def stored_job(row: Record) -> Job:
-    """Build a job from a row of get.sql, whose columns are the fields of ``Job`` in their order."""
+def stored_job(row: Iterable[Any]) -> Job:
+    """Build a job from a row of get.sql or list_active.sql, whose columns are the fields of ``Job`` in their order."""
     columns = list(row)
     columns[_BACKOFF] = None if columns[_BACKOFF] is None else tuple(columns[_BACKOFF])
     columns[_STATUS] = Status(columns[_STATUS])

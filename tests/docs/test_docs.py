@@ -34,15 +34,17 @@ import pytest
 from pqrun.config import WORKER_VARIABLES
 from pqrun.declaration import CallOptions, DeclaredOptions
 from pqrun.job.options import JobOptions
+from pqrun.testing.databases import TEST_DSN
 from pqrun.worker import RETENTION_DEFAULT, WorkerOptions
 from tests.support.database import connected
 from tests.support.database import run as run_coroutine
+from tests.support.installed import installed_in
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 KINDS = {"python", "bash", "sql", "text"}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-VARIABLES = {"PQRUN_DSN", "DATABASE_URL", *(variable.name for variable in WORKER_VARIABLES)}
+VARIABLES = {"PQRUN_DSN", "DATABASE_URL", TEST_DSN, *(variable.name for variable in WORKER_VARIABLES)}
 
 RUN_COMMANDS = ("migrate", "--version")
 """Commands of pqrun that are cheap enough to be run as they stand; of others the help must know every option."""
@@ -142,10 +144,16 @@ def environment(dsn: str) -> dict[str, str]:
     return {**kept, **shown, "PQRUN_DSN": dsn}
 
 
-def run(*arguments: str, folder: Path, dsn: str = "") -> str:
+def run(*arguments: str, folder: Path, dsn: str = "", **more: str) -> str:
     """Run a command, which must succeed, and return what it prints."""
     done = subprocess.run(
-        arguments, cwd=folder, env=environment(dsn), capture_output=True, text=True, timeout=120, check=False
+        arguments,
+        cwd=folder,
+        env={**environment(dsn), **more},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, f"{shlex.join(arguments)}:\n{done.stdout}{done.stderr}"
     return done.stdout
@@ -189,9 +197,12 @@ def test_a_python_block_runs(block: Block, dsn: str, tmp_path: Path) -> None:
         text += SERVE.format(method=method, path=path)
     file = tmp_path / f"{block.notes.get('name', 'block')}.py"
     file.write_text(text)
+    paths = installed_in(tmp_path / "installed")
     is_test = re.search(r"^(async )?def test_", text, re.MULTILINE)
     runner = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if is_test else ["-W", "error"]
-    run(sys.executable, *runner, file.name, folder=tmp_path, dsn=dsn)
+    # The fixtures of pqrun make databases of their own, on the server of this session.
+    more = {"PYTHONPATH": paths, "PQRUN_TEST_DSN": dsn} if is_test else {}
+    run(sys.executable, *runner, file.name, folder=tmp_path, dsn=dsn, **more)
 
 
 def test_every_python_block_passes_mypy_strict(tmp_path: Path) -> None:
@@ -212,7 +223,7 @@ def test_every_python_block_passes_mypy_strict(tmp_path: Path) -> None:
             *places,
         ],
         cwd=tmp_path,
-        env={**os.environ, "MYPYPATH": str(ROOT / "stubs")},
+        env={**os.environ, "MYPYPATH": os.pathsep.join([str(ROOT / "stubs"), str(ROOT)])},
         capture_output=True,
         text=True,
         timeout=300,

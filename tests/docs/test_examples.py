@@ -3,6 +3,7 @@
 import asyncio
 import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from starlette.applications import Starlette
 
 from pqrun import App
 from tests.public.at_work import at_work
+from tests.support.installed import installed_in
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -47,10 +49,11 @@ SCRIPTS = {
     "resources": ["opened", "{'converted': 25.0}", "{'converted': 50.0}", "{'converted': 75.0}", "closed"],
 }
 WEB = {"fastapi_app", "starlette_app"}
+TESTED = {"welcome", "test_welcome"}
 
 
 def test_every_example_is_run_here() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*SCRIPTS, *WEB}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*SCRIPTS, *WEB, *TESTED}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -68,6 +71,29 @@ async def test_a_script_prints_what_it_promises(dsn: str, name: str) -> None:
         [],
     )
     assert out.decode().splitlines() == SCRIPTS[name]
+
+
+def test_the_example_of_tests_passes_under_pytest(dsn: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *("-W", "error", "-W", "ignore:Using `httpx` with `starlette.testclient` is deprecated"),
+            str(EXAMPLES / "test_welcome.py"),
+        ],
+        cwd=EXAMPLES.parent,
+        env={**os.environ, "PYTHONPATH": installed_in(tmp_path), "PQRUN_TEST_DSN": dsn},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "5 passed" in done.stdout
 
 
 def load(name: str, dsn: str, monkeypatch: pytest.MonkeyPatch) -> tuple[App[None], Starlette]:

@@ -77,6 +77,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "cancel": ("int8", {"outcome": "text", "told": "int8", "announced": "int8"}),
     "claim": ("text[] int2[] int8[] text[] int4 int4 int8 text int4 text[] int8[]", _CLAIMED),
     "claim_suspect": ("text[] text[] int8 text int8[]", _CLAIMED),
+    "count_due": ("text[] text[]", {"due": "int8"}),
     "count_waiting": (
         "int8 int4 int4",
         {
@@ -89,6 +90,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "deregister": ("int8", {"id": "int8", "told": "bool"}),
+    "drop_connections": ("text int8", {"ended": "int8"}),
     "enqueue": (
         "text[] text[] text[] int2[] int4[] float8[] text[] text[] float8[] text[] int4[] bool",
         {"position": "int4", "id": "int8"},
@@ -110,6 +112,8 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "forget_workers": ("float8", {"id": "int8"}),
     "get": ("int8", _STORED),
     "hold_lock": ("int8", {"has_lock": "bool"}),
+    "list_active": ("text[] int4", _STORED | {"in_seconds": "float8"}),
+    "list_claims": ("int8", {"id": "int8"}),
     "note_shapes": ("text[] int4[] text[]", {"job_type": "text", "version": "int4"}),
     "page_waiting": ("int8 int8 int4 int8 text[]", _WAITING),
     "probe_lock": ("int8[]", {"id": "int8"}),
@@ -140,6 +144,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "messages": "int8",
         },
     ),
+    "shift_times": ("float8", {"jobs": "int8", "told": "int8"}),
     "survey": ("text[] int4", {"queue": "text", "priority": "int2", "suspect": "bool"}),
     "take_ids": ("int4", {"id": "int8"}),
 }
