@@ -62,6 +62,7 @@ def synchronous_kinds(
         keep.options(connection=one)
         ctx.complete_sync({"a": "b"}, connection=one)
     ctx.complete_sync(connection=session)
+    ctx.complete_sync({"a": "b"})
     ctx.complete_sync({"a": "b"}, connection=django_connection)
     ctx.complete_sync({"a": "b"}, connection=django_connections["default"])
     keep.options(connection=django_connection)
@@ -94,4 +95,3 @@ async def what_is_none(
     ctx.complete_sync(connection=async_psycopg)  # E
     ctx.complete_sync(connection=engine)  # E
     ctx.complete_sync(connection="x")  # E
-    ctx.complete_sync({"a": "b"})  # E
