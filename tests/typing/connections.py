@@ -62,6 +62,7 @@ def synchronous_kinds(
         keep.options(connection=one)
         ctx.complete_sync({"a": "b"}, connection=one)
     ctx.complete_sync(connection=session)
+    ctx.complete_sync({"a": "b"})
     ctx.complete_sync({"a": "b"}, connection=django_connection)
     ctx.complete_sync({"a": "b"}, connection=django_connections["default"])
     keep.options(connection=django_connection)
