@@ -15,3 +15,4 @@ DATABASES = {
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
+TEST_RUNNER = "shop.testing.Runner"
