@@ -43,7 +43,8 @@ _BINDING = ("_dsn", "_pool", "_store", "_is_bound", "_openings", "_opened_by_us"
 
 NOT_OPEN = (
     "the app is not open. In a script: 'async with jobs: ...'; in a web application: FastAPI(lifespan=jobs.lifespan) "
-    "(Starlette the same, Litestar(lifespan=[jobs.lifespan])); a running worker opens its own"
+    "(Starlette the same, Litestar(lifespan=[jobs.lifespan])); in a view of Flask or Django: the synchronous call, defer_sync(...); "
+    "a running worker opens its own"
 )
 
 NOT_OPEN_SYNC = (

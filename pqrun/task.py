@@ -14,8 +14,8 @@ from typing_extensions import Unpack
 from pqrun.declaration import CallOptions, Declared, Placement, ResultValue
 from pqrun.deferral import DeferHooks
 from pqrun.handle import Call, JobHandle
-from pqrun.job.options import check_job_id
-from pqrun.job.record import Enqueued
+from pqrun.job.options import check_job_id, is_beyond_job_ids
+from pqrun.job.record import Enqueued, Job
 from pqrun.portal import Portal
 from pqrun.run.context import JobContext
 from pqrun.run.handler import Handler
@@ -152,6 +152,24 @@ class Task(Generic[P, M, R, S]):
     def handle(self, job_id: int) -> JobHandle[R]:
         """Return the handle of a job of this task from its id; the database is asked when the handle is used."""
         return JobHandle(check_job_id(job_id), False, self._decode, self._portal)
+
+    async def find(self, job_id: int) -> Job | None:
+        """Return a job of this task as it is now, or None: no such job, removed by retention, or a job of another task.
+
+        For ids that come from outside, as in a URL; an int that no job can have finds nothing, either.
+        """
+        if is_beyond_job_ids(job_id):
+            return None
+        return self._own(await self._portal.opened_store().get(job_id))
+
+    def find_sync(self, job_id: int) -> Job | None:
+        """Do what ``find`` does, from synchronous code; see ``defer_sync``."""
+        if is_beyond_job_ids(job_id):
+            return None
+        return self._own(self._portal.run(lambda store: store.get(job_id), instead=f"await {self.name}.find(...)"))
+
+    def _own(self, job: Job | None) -> Job | None:
+        return job if job is not None and job.job_type == self.name else None
 
     def _call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call[R]:
         payload = self._declared.build(args, kwargs)

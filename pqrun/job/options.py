@@ -26,6 +26,7 @@ __all__ = [
     "check_queue",
     "check_run_after",
     "check_timeout",
+    "is_beyond_job_ids",
 ]
 
 DEFAULT_QUEUE: Final = "default"
@@ -80,6 +81,11 @@ def check_job_id(value: object) -> int:
         return value
     came = "one that no bigint holds" if isinstance(value, int) else type(value).__name__
     raise ArgumentsError(f"the id of a job is an int; got {came}")
+
+
+def is_beyond_job_ids(value: object) -> bool:
+    """Whether this is an int that no job can have as its id: it need not be looked for."""
+    return isinstance(value, int) and value not in _BIGINT
 
 
 def check_job_type(name: object) -> str:

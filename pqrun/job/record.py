@@ -10,6 +10,7 @@ import msgspec
 from pydantic import JsonValue
 
 from pqrun.job.state import Status
+from pqrun.job.storable import error_summary
 
 __all__ = ["Claim", "Enqueued", "Job", "JsonObject", "JsonValue", "NewJob"]
 
@@ -135,6 +136,11 @@ class Job(msgspec.Struct, frozen=True, gc=False):
             return None
         result: JsonObject = msgspec.json.decode(self.result_json)
         return result
+
+    @property
+    def error_summary(self) -> str | None:
+        """The one line of ``last_error`` that names the exception and its message; None before the first error."""
+        return None if self.last_error is None else error_summary(self.last_error)
 
     def __repr__(self) -> str:
         return (

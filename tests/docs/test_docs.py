@@ -5,6 +5,7 @@ A Python block is a whole program, or continues a named one: an HTML comment abo
     <!-- name: shop -->              the block can be continued, and is what ``shop.py`` or ``shop:jobs`` means in a bash block
     <!-- continues: shop -->         the block is appended to that program
     <!-- request: POST /path -->     after the program, its ``app`` is served and must answer this with success
+    <!-- from: examples/shop.py -->  the block stands in that file, which is run and checked where examples are
 
 In a block that continues another, the statements from the first outermost ``await`` on run inside ``async with jobs`` beside a worker, as
 the README tells its readers. A block that defines ``test_`` functions is run by pytest. SQL blocks of a file run in order on one database,
@@ -42,6 +43,7 @@ from tests.support.installed import installed_in
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+DJANGO = ROOT / "examples" / "django_shop"
 KINDS = {"python", "bash", "sql", "text"}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 VARIABLES = {"PQRUN_DSN", "DATABASE_URL", TEST_DSN, *(variable.name for variable in WORKER_VARIABLES)}
@@ -103,9 +105,19 @@ def read_blocks(page: Path) -> list[Block]:
 
 
 BLOCKS = [block for page in PAGES for block in read_blocks(page)]
-PYTHON = [block for block in BLOCKS if block.kind == "python"]
+EXCERPTS = [block for block in BLOCKS if "from" in block.notes]
+PYTHON = [block for block in BLOCKS if block.kind == "python" and block not in EXCERPTS]
 BASH = [block for block in BLOCKS if block.kind == "bash"]
 NAMED = {block.notes["name"]: block for block in PYTHON if "name" in block.notes}
+
+
+def commands(file: Path) -> list[str]:
+    """Return the indented lines of a module's docstring."""
+    text = ast.get_docstring(ast.parse(file.read_text())) or ""
+    return [line.strip() for line in text.splitlines() if line.startswith("    ")]
+
+
+COMMANDED = [file for file in sorted((ROOT / "examples").glob("**/*.py")) if commands(file)]
 
 
 def each(blocks: Iterable[Block]) -> pytest.MarkDecorator:
@@ -184,9 +196,21 @@ def test_every_block_is_of_a_kind_that_is_checked() -> None:
 
 
 def test_every_note_is_one_that_is_known_and_leads_somewhere() -> None:
-    assert {name for block in BLOCKS for name in block.notes} <= {"name", "continues", "request", "needs", "arguments"}
+    assert {name for block in BLOCKS for name in block.notes} <= {
+        "name",
+        "continues",
+        "request",
+        "needs",
+        "arguments",
+        "from",
+    }
     assert len(NAMED) == sum("name" in block.notes for block in BLOCKS), "two blocks have the same name"
     assert {block.notes["continues"] for block in BLOCKS if "continues" in block.notes} <= NAMED.keys()
+
+
+@each(EXCERPTS)
+def test_an_excerpt_stands_in_its_example(block: Block) -> None:
+    assert f"\n{block.text}" in (ROOT / block.notes["from"]).read_text()
 
 
 @each(PYTHON)
@@ -285,16 +309,30 @@ def test_each_line_of_a_bash_block_is_a_command_that_exists(block: Block, empty_
         check_command(shlex.split(line, comments=True), empty_dsn, tmp_path)
 
 
+@pytest.mark.parametrize("file", COMMANDED, ids=lambda file: str(file.relative_to(ROOT / "examples")))
+def test_each_command_in_the_docstring_of_an_example_exists(file: Path, empty_dsn: str, tmp_path: Path) -> None:
+    for line in commands(file):
+        check_command(shlex.split(line, comments=True), empty_dsn, tmp_path)
+
+
 def check_command(words: list[str], dsn: str, folder: Path) -> None:
     """Check one line; what is not known here fails."""
+    while words and (setting := re.fullmatch(r"([A-Z_]+)=.*", words[0])):
+        assert setting[1] in VARIABLES, words[0]
+        words = words[1:]
     match words:
         case ["pip", "install", *requirements]:
-            for requirement in requirements:
-                found = re.fullmatch(r"pqrun(\[(?P<extras>[\w,]+)\])?", requirement)
-                assert found, f"pip install {requirement}"
-                assert set((found["extras"] or "dev").split(",")) <= EXTRAS.keys(), requirement
+            check_requirements(requirements)
         case ["make", *targets]:
             run("make", "-n", *targets, folder=ROOT)
+        case ["python", "manage.py", _]:
+            assert (DJANGO / "manage.py").exists()
+        case ["uvicorn" | "gunicorn", *options]:
+            check_target(next(word for word in options if ":" in word), r"^{} = \w+\(")
+        case ["flask", "--app", module, "run" | "init-db"]:
+            check_target(f"{module}:app", r"^{} = Flask\(")
+        case ["python", "-m", module]:
+            assert (ROOT / f"{module.replace('.', '/')}.py").exists(), module
         case ["python", file]:
             assert file.removesuffix(".py") in NAMED, f"no block has the name of {file}"
         case ["export", assignment]:
@@ -306,6 +344,13 @@ def check_command(words: list[str], dsn: str, folder: Path) -> None:
             check_pqrun(command, rest, dsn, folder)
         case _:
             pytest.fail(f"a line that is not checked: {shlex.join(words)}")
+
+
+def check_requirements(requirements: list[str]) -> None:
+    for requirement in requirements:
+        found = re.fullmatch(r"pqrun(\[(?P<extras>[\w,]+)\])?", requirement)
+        assert found, f"pip install {requirement}"
+        assert set((found["extras"] or "dev").split(",")) <= EXTRAS.keys(), requirement
 
 
 def execute(statement: str, dsn: str) -> None:
@@ -327,8 +372,17 @@ def check_pqrun(command: str, rest: list[str], dsn: str, folder: Path) -> None:
     for word in rest:
         if word.startswith("-"):
             assert re.search(rf"(?<![\w-]){re.escape(word.partition('=')[0])}\b", text), f"pqrun {command} {word}"
-        elif target := re.fullmatch(r"(\w+):(\w+)", word):
-            assert re.search(rf"^{target[2]} = App\(", NAMED[target[1]].text, re.MULTILINE), word
+        elif ":" in word:
+            check_target(word, r"^({} = App\(|from \.\w+ import {}$)")
+
+
+def check_target(target: str, pattern: str) -> None:
+    """Find ``module:name`` in a named block, or in an example, where a line must match the pattern with the name in it."""
+    module, _, name = target.partition(":")
+    path = f"{module.replace('.', '/')}.py"
+    files = [file for folder in (ROOT, DJANGO) if (file := folder / path).exists()]
+    text = NAMED[module].text if module in NAMED else files[0].read_text()
+    assert re.search(pattern.replace("{}", name), text, re.MULTILINE), target
 
 
 def test_the_table_of_variables_is_what_a_worker_reads() -> None:

@@ -300,6 +300,7 @@ class Tasks:
 
 async def calls_that_fit(tasks: Tasks, connection: Connection, when: datetime) -> None:
     assert_type(await keep.defer(text="x"), JobHandle[Kept])
+    assert_type(await keep.find(1), Job | None)
     assert_type(await other_module.keep.defer(text="x"), JobHandle[Kept])
     assert_type(await tasks.keep.defer(text="x"), JobHandle[Kept])
     assert_type(await Tasks.keep.defer(text="x"), JobHandle[Kept])
@@ -342,6 +343,7 @@ def synchronous_calls_that_fit(tasks: Tasks, when: datetime) -> None:
     assert_type(keep.defer_sync(text="x").result_sync(), Kept)
     assert_type(optional_result.defer_sync(user_id=1).result_sync(timeout=timedelta(seconds=1)), Sent | None)
     assert_type(keep.handle(1).result_sync(timeout=0), Kept)
+    assert_type(keep.find_sync(1), Job | None)
     assert_type(jobs.defer_many_sync(boxed.call(item=i) for i in range(3)), list[JobHandle[Box[str]]])
     mixed = jobs.defer_many_sync([keep.call(text="x"), row.call(a=1), counted.call({"a": 1})])
     assert_type(mixed[0].id, int)
@@ -440,6 +442,8 @@ async def calls_that_do_not_fit(connection: Connection, when: datetime) -> None:
     await decorated.defer(user_id="x")  # E
     keep.call(txt="x")  # E
     keep.handle("1")  # E
+    keep.find_sync("1")  # E
+    await keep.find("1")  # E
 
 
 def synchronous_calls_that_do_not_fit(
