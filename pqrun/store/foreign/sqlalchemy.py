@@ -62,10 +62,7 @@ def _translating(schema: str) -> Iterator[None]:
     failure: PqrunError | None = None
     try:
         yield
-    except (
-        exc.SQLAlchemyError,
-        OSError,
-    ) as error:  # OSError: the asynchronous dialects let it through where they connect
+    except (exc.SQLAlchemyError, *DRIVER_ERRORS) as error:  # its asynchronous dialects let some of the driver's through
         failure = _translate(error, schema)
     if failure is not None:
         raise_by_itself(failure)
