@@ -11,7 +11,7 @@ from sqlalchemy import exc, orm
 from sqlalchemy.util import concurrency
 
 from pqrun.errors import DatabaseUnavailableError, OptionError, PqrunError, StoreError
-from pqrun.store.failure import raise_by_itself, translate_foreign
+from pqrun.store.failure import DRIVER_ERRORS, raise_by_itself, translate_foreign
 from pqrun.store.foreign.literals import as_text, parameter_names, with_colons
 from pqrun.store.rows import Row
 from pqrun.store.statements import Statements
@@ -62,10 +62,7 @@ def _translating(schema: str) -> Iterator[None]:
     failure: PqrunError | None = None
     try:
         yield
-    except (
-        exc.SQLAlchemyError,
-        OSError,
-    ) as error:  # OSError: the asynchronous dialects let it through where they connect
+    except (exc.SQLAlchemyError, *DRIVER_ERRORS) as error:  # its asynchronous dialects let some of the driver's through
         failure = _translate(error, schema)
     if failure is not None:
         raise_by_itself(failure)
@@ -150,7 +147,7 @@ class _Session:
             yield
         except BaseException:
             if is_ours:
-                with suppress(exc.SQLAlchemyError, OSError):  # what went wrong before says more
+                with suppress(exc.SQLAlchemyError, *DRIVER_ERRORS):  # what went wrong before says more
                     await self._reach(lambda runner: _say(runner, "ROLLBACK"))
             raise
         if is_ours:
