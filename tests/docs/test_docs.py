@@ -11,6 +11,7 @@ the README tells its readers. A block that defines ``test_`` functions is run by
 """
 
 import ast
+import json
 import os
 import re
 import shlex
@@ -23,8 +24,10 @@ from pathlib import Path
 from typing import NamedTuple, get_args, get_type_hints
 
 import asyncpg
+import msgspec
 import pytest
 
+from pqrun.check import CheckReport
 from pqrun.config import WORKER_VARIABLES
 from pqrun.declaration import CallOptions, DeclaredOptions
 from pqrun.job.options import JobOptions
@@ -32,7 +35,7 @@ from pqrun.worker import RETENTION_DEFAULT, WorkerOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
-KINDS = {"python", "bash", "sql"}
+KINDS = {"python", "bash", "sql", "yaml", "json"}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 VARIABLES = {"PQRUN_DSN", "DATABASE_URL", *(variable.name for variable in WORKER_VARIABLES)}
 
@@ -95,6 +98,8 @@ def read_blocks(page: Path) -> list[Block]:
 BLOCKS = [block for page in PAGES for block in read_blocks(page)]
 PYTHON = [block for block in BLOCKS if block.kind == "python"]
 BASH = [block for block in BLOCKS if block.kind == "bash"]
+YAML = [block for block in BLOCKS if block.kind == "yaml"]
+JSON = [block for block in BLOCKS if block.kind == "json"]
 NAMED = {block.notes["name"]: block for block in PYTHON if "name" in block.notes}
 
 
@@ -225,6 +230,25 @@ async def test_the_sql_blocks_of_a_page_run_in_order(page: str, connection: asyn
 def test_each_line_of_a_bash_block_is_a_command_that_exists(block: Block, empty_dsn: str, tmp_path: Path) -> None:
     for line in filter(None, map(str.strip, block.text.splitlines())):
         check_command(shlex.split(line, comments=True), empty_dsn, tmp_path)
+
+
+@each(YAML)
+def test_each_step_of_a_workflow_runs_a_command_that_exists(block: Block, empty_dsn: str, tmp_path: Path) -> None:
+    steps = re.findall(r"^\s*- run: (.+)$", block.text, re.MULTILINE)
+    assert steps
+    for step in steps:
+        check_command(shlex.split(step), empty_dsn, tmp_path)
+    variables = re.findall(r"^\s*([A-Z_]+): ", block.text, re.MULTILINE)
+    assert set(variables) <= VARIABLES
+
+
+@each(JSON)
+def test_a_json_block_is_a_report_as_check_prints_it(block: Block) -> None:
+    shown = json.loads(block.text)
+    assert (shown.pop("clean"), shown.pop("error")) == (False, None)
+    report = msgspec.convert(shown, CheckReport)
+    assert not report.is_clean
+    assert msgspec.json.decode(msgspec.json.encode(report)) == shown  # all of its names, and no other
 
 
 def check_command(words: list[str], dsn: str, folder: Path) -> None:
