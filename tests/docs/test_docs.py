@@ -44,7 +44,7 @@ from tests.support.installed import installed_in
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 DJANGO = ROOT / "examples" / "django_shop"
-KINDS = {"python", "bash", "sql", "text"}
+KINDS = {"python", "bash", "sql", "text", "yaml", "json"}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 VARIABLES = {"PQRUN_DSN", "DATABASE_URL", TEST_DSN, *(variable.name for variable in WORKER_VARIABLES)}
 
@@ -108,6 +108,8 @@ BLOCKS = [block for page in PAGES for block in read_blocks(page)]
 EXCERPTS = [block for block in BLOCKS if "from" in block.notes]
 PYTHON = [block for block in BLOCKS if block.kind == "python" and block not in EXCERPTS]
 BASH = [block for block in BLOCKS if block.kind == "bash"]
+YAML = [block for block in BLOCKS if block.kind == "yaml"]
+JSON = [block for block in BLOCKS if block.kind == "json"]
 NAMED = {block.notes["name"]: block for block in PYTHON if "name" in block.notes}
 
 

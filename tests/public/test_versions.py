@@ -320,7 +320,7 @@ async def test_a_validator_that_raises_anything_is_a_finding_without_its_message
             return core_schema.no_info_plain_validator_function(check)
 
     @jobs.task
-    async def run(ctx: JobContext, n: Strange) -> None: ...  # type: ignore[arg-type,unused-ignore]
+    async def run(ctx: JobContext, n: Strange) -> None: ...
 
     await make_job(connection, job_type="run", payload='{"n": 1}')
     async with jobs:
