@@ -48,7 +48,7 @@ NOT_OPEN = (
 )
 
 NOT_OPEN_SYNC = (
-    "synchronous calls need connections of their own, which cannot be made from App(pool=) or App(store=): give dsn= instead "
+    "synchronous calls need connections of their own, which cannot be made from a pool: give dsn= instead of pool= "
     "(App(dsn=...), or PQRUN_DSN), or open the app in an event loop that runs in another thread of this process"
 )
 
@@ -410,7 +410,7 @@ class App(Generic[S]):
         return handles
 
     def _make_store(self) -> PgJobStore:
-        if self._pool is not None:
+        if self._pool is not None or (self._is_bound and self.store.is_pool_handed_in):
             raise NotOpenError(NOT_OPEN_SYNC)
         if self._is_bound:  # what was given may be open in a loop of somebody else's
             return self.store.another()

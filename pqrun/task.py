@@ -112,7 +112,7 @@ class Task(Generic[P, M, R, S]):
         a connection, until ``jobs.close_sync()`` or the end of the process. With ``.options(connection=...)``, a synchronous one
         (SQLAlchemy, psycopg, Django), the job is written on that, within its open transaction. Raises what ``defer`` raises;
         WrongLoopError where an event loop runs in this thread, which it would block; and NotOpenError for an app made with
-        ``pool=`` or ``store=`` that is open nowhere.
+        ``pool=`` that is open nowhere.
         """
         call = self._before(self._call(args, kwargs))
         (enqueued,) = self._portal.enqueue_jobs([call.job], call.connection, instead=f"await {self.name}.defer(...)")

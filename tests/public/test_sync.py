@@ -280,14 +280,20 @@ async def test_an_app_over_a_pool_is_used_through_the_loop_that_it_is_open_in(ds
             assert (await asyncio.to_thread(shop.count.defer_sync, 1)).created
 
 
-@pytest.mark.parametrize("is_pool", [True, False])
-def test_a_pool_or_a_store_that_is_open_nowhere_cannot_serve_synchronous_calls(dsn: str, is_pool: bool) -> None:
-    pool = asyncpg.create_pool(dsn, min_size=0, loop=asyncio.new_event_loop()) if is_pool else None
-    jobs = App(pool=pool) if pool is not None else App(store=PgJobStore(dsn))
+@pytest.mark.parametrize("is_store", [True, False])
+def test_a_pool_that_is_open_nowhere_cannot_serve_synchronous_calls(dsn: str, is_store: bool) -> None:
+    pool = asyncpg.create_pool(dsn, min_size=0, loop=asyncio.new_event_loop())
+    jobs = App(store=PgJobStore(pool=pool)) if is_store else App(pool=pool)
     with pytest.raises(NotOpenError, match=r"give dsn= instead .* or open the app"):
         Shop(jobs).count.defer_sync(1)
-    if pool is not None:
-        pool._loop.close()  # type: ignore[attr-defined]  # the driver's own; pools want a loop when they are made
+    pool._loop.close()  # type: ignore[attr-defined]  # the driver's own; pools want a loop when they are made
+
+
+def test_a_store_with_a_dsn_serves_synchronous_calls_by_another_one_like_it(dsn: str) -> None:
+    shop = Shop(App(store=PgJobStore(dsn)))
+    assert shop.count.defer_sync(1).created
+    assert not shop.jobs.store.is_open
+    shop.jobs.close_sync()
 
 
 def test_an_app_that_knows_no_database_names_all_ways_to_say_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,10 @@ from pydantic import BaseModel
 
 from pqrun import (
     App,
+    CallNext,
     CancelOutcome,
     ConfigurationError,
+    DatabaseUnavailableError,
     JobContext,
     JobFailed,
     JobNotFound,
@@ -22,7 +24,7 @@ from pqrun import (
     RetryRefused,
     Status,
 )
-from pqrun.testing import drain, inline
+from pqrun.testing import drain, enqueued, inline
 from tests.testing.shop import Sent, Shop, Welcome, till
 
 NOWHERE = "postgresql://localhost:1/no_database_is_needed"
@@ -182,3 +184,61 @@ async def test_no_database_need_be_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
     with inline(jobs):
         assert await (await add.defer(1)).result() == {"a": 1}
+
+
+def test_synchronous_defers_run_at_once_as_well_and_in_a_thread_of_their_own() -> None:
+    jobs = App(dsn=NOWHERE)
+    ran: list[tuple[int, str]] = []
+
+    @jobs.task
+    def leaf(ctx: JobContext, number: int) -> None:
+        ran.append((number, threading.current_thread().name))
+        ctx.complete_sync()
+
+    @jobs.task
+    def root(ctx: JobContext, number: int) -> dict[str, int]:
+        leaf.defer_sync(number + 1)
+        ran.append((number, ""))
+        return {"number": number}
+
+    with inline(jobs) as done:
+        job = root.defer_sync(1)
+        assert job.result_sync() == {"number": 1}
+        (other,) = jobs.defer_many_sync([leaf.call(5)])
+        assert other.status_sync() is Status.DONE
+    assert [number for number, _ in ran] == [2, 1, 5]
+    assert threading.current_thread().name not in {name for _, name in ran}
+    assert [each.job_type for each in done.ran] == ["leaf", "root", "leaf"]
+    with pytest.raises(DatabaseUnavailableError):  # nothing of inline mode is left
+        root.defer_sync(1)
+    jobs.close_sync()
+
+
+async def test_middleware_lies_around_inline_runs() -> None:
+    jobs = App(dsn=NOWHERE)
+    told: list[object] = []
+
+    @jobs.middleware
+    async def watch(ctx: JobContext, call_next: CallNext) -> object:
+        told.append(ctx.payload)
+        value = await call_next(ctx)
+        told.append(value)
+        return value
+
+    @jobs.task
+    async def double(ctx: JobContext, number: int) -> dict[str, int]:
+        return {"number": 2 * number}
+
+    @jobs.task(payload=Welcome)
+    def plain(ctx: JobContext, payload: Welcome) -> Sent:
+        return Sent(message_id=f"{payload.template}-{payload.user_id}")
+
+    with inline(jobs):
+        assert await (await double.defer(2)).result() == {"number": 4}
+        assert await (await plain.defer(user_id=7)).result() == Sent(message_id="welcome-7")
+    assert told == [{"number": 2}, {"number": 4}, Welcome(user_id=7), Sent(message_id="welcome-7")]
+
+
+async def test_inline_mode_refuses_to_be_looked_at_as_a_database(offline: Shop) -> None:
+    with inline(offline.jobs), pytest.raises(ConfigurationError, match="no database to look at"):
+        await enqueued(offline.sign_up)
