@@ -117,7 +117,7 @@ def _is_same_model(before: BaseModel, after: BaseModel) -> bool:
     )
 
 
-def _is_same_dataclass(before: object, after: object) -> bool:
+def _is_same_dataclass(before: Any, after: Any) -> bool:  # noqa: ANN401  # of any class
     return _are_same_attributes(before.__dict__, after.__dict__)
 
 

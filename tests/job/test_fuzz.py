@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from pqrun.errors import DeclarationError, PayloadError, PqrunError, ResultError
 from pqrun.job.parameters import Parameter, parameters_codec
@@ -181,14 +181,20 @@ def parts_of(fields: dict[str, Kind], names: list[str]) -> list[str]:
 
 def written(shape: Shape, codec: Codec, values: dict[str, Any], *, is_built: bool) -> Sent | PqrunError | None:
     """Make a value and its text; None if the model itself refuses it before we see it."""
+    make = codec.build if is_built and codec.build is not None else shape.make
     try:
-        value = (codec.build if is_built and codec.build is not None else shape.make)(values)
+        value = make(values)
         note(repr(value))
+    except PayloadError as refusal:
+        return refusal
+    except Exception:
+        if make is shape.make and shape.family == "pydantic dataclass":  # it looks for itself
+            return None
+        raise
+    try:
         text = codec.dump(value)
     except (PayloadError, ResultError) as refusal:
         return refusal
-    except ValidationError:  # a pydantic dataclass looks for itself
-        return None
     return None if text is None else Sent(shape, codec, value, text)
 
 
