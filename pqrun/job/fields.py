@@ -107,33 +107,33 @@ def struct_fields(struct: object) -> tuple[PayloadField, ...]:
     )
 
 
-def has_own_serializer(schema: object) -> bool:
-    """Whether something in a core schema of pydantic is written by a function."""
-    if isinstance(schema, Mapping):
-        writes = schema.get("serialization")
-        is_function = isinstance(writes, Mapping) and str(writes.get("type")).startswith("function")
-        return is_function or any(has_own_serializer(item) for key, item in schema.items() if key != "metadata")
-    return isinstance(schema, list | tuple) and any(map(has_own_serializer, schema))
-
-
-def unknown_to_msgspec(struct: object) -> str | None:
-    """Say which type inside of a Struct msgspec can neither write nor read, or None if it knows them all."""
-    open_types: list[tuple[str, object]] = [("", msgspec.inspect.type_info(struct))]
+def struct_types(struct: object) -> list[tuple[str, msgspec.inspect.Type]]:
+    """Return every type inside of a Struct with its path, in the words of msgspec; recursive ones once."""
+    open_types: list[tuple[str, msgspec.inspect.Type]] = [("", msgspec.inspect.type_info(struct))]
+    found: list[tuple[str, msgspec.inspect.Type]] = []
     seen: set[object] = set()
     while open_types:
         path, info = open_types.pop()
+        found.append((path, info))
+        if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType | msgspec.inspect.TypedDictType):
+            if info.cls not in seen:
+                seen.add(info.cls)
+                open_types += [(child_path(path, field.name), field.type) for field in info.fields]
+            continue
+        for name in info.__struct_fields__:
+            parts: object = getattr(info, name)
+            several = parts if isinstance(parts, tuple) else (parts,)
+            open_types += [(path, part) for part in several if isinstance(part, msgspec.inspect.Type)]
+    return found
+
+
+def unknown_to_msgspec(types: list[tuple[str, msgspec.inspect.Type]]) -> str | None:
+    """Say which of these types msgspec can neither write nor read as it was, or None if it knows them all."""
+    for path, info in types:
         if isinstance(info, msgspec.inspect.CustomType):
             return f"{path}: msgspec does not know {type_name(info.cls)}"
-        if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType | msgspec.inspect.TypedDictType):
-            if info.cls in seen:
-                continue
-            seen.add(info.cls)
-            open_types += [(child_path(path, field.name), field.type) for field in info.fields]
-            continue
-        for name in info.__struct_fields__ if isinstance(info, msgspec.inspect.Type) else ():
-            parts: object = getattr(info, name)
-            found = parts if isinstance(parts, tuple) else (parts,)
-            open_types += [(path, part) for part in found if isinstance(part, msgspec.inspect.Type)]
+        if isinstance(info, msgspec.inspect.RawType):
+            return f"{path}: msgspec.Raw does not come back as it was, because jsonb prints it anew"
     return None
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import datetime as dt
 import functools
 import ipaddress
+import marshal
 import operator
 import pathlib
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ _EQUAL_IS_SAME: Final = frozenset(
         type(None),
         bool,
         int,
+        float,
         str,
         bytes,
         bytearray,
@@ -43,16 +45,14 @@ _EQUAL_IS_SAME: Final = frozenset(
     }
 )
 _ONLY_TEXT: Final = frozenset({str})
-_FIRST_WITH_EXPONENT: Final = 1e16
-"""From here on floats are written with an exponent, which ``jsonb`` does not keep."""
+_CONTAINERS: Final = frozenset({dict, list, tuple})
+_WITHOUT_REFERENCES: Final = 2
+"""The version of marshal's format that writes a value as often as it occurs, so that equal values have equal bytes."""
 _EXACT_IN_FLOAT: Final = 2**53
 
 
 def is_same(before: object, after: object) -> bool:
-    """Whether a quick look is enough to say that nothing has changed; False means that ``differences`` must look.
-
-    Also False for what is stored otherwise than it was written: floats with an exponent, and types that may write some.
-    """
+    """Whether a quick look is enough to say that nothing has changed; False means that ``differences`` must look."""
     kind = type(before)
     if kind is not type(after):
         return False
@@ -60,8 +60,10 @@ def is_same(before: object, after: object) -> bool:
 
 
 def is_same_leaf(before: object, after: object) -> bool:
-    """Compare two values that have no parts; a whole number may have become the float that the type declares."""
+    """Compare two values that have no parts; a whole number may have become the float, a bytearray the bytes, that the type declares."""
     if type(before) is not type(after):
+        if type(before) is bytearray and type(after) is bytes:
+            return before == after
         is_whole = type(before) is int and type(after) is float
         return is_whole and before == after and abs(after) <= _EXACT_IN_FLOAT  # type: ignore[arg-type]  # a float
     if isinstance(before, dt.datetime | dt.time):
@@ -106,19 +108,15 @@ def _needs_a_look(before: object, after: object) -> bool:
     return False
 
 
-def _is_same_float(before: float, after: float) -> bool:
-    return before == after and -_FIRST_WITH_EXPONENT < before < _FIRST_WITH_EXPONENT
-
-
 def _is_same_model(before: BaseModel, after: BaseModel) -> bool:
-    extra, other_extra = before.__pydantic_extra__, after.__pydantic_extra__
-    return _are_same_attributes(before.__dict__, after.__dict__) and (
-        extra is other_extra or (extra is not None and is_same(extra, other_extra))
-    )
-
-
-def _is_same_dataclass(before: Any, after: Any) -> bool:  # noqa: ANN401  # of any class
+    extra = before.__pydantic_extra__
+    if extra is not None and not is_same(extra, after.__pydantic_extra__):
+        return False
     return _are_same_attributes(before.__dict__, after.__dict__)
+
+
+def _is_same_dataclass(before: object, after: object) -> bool:
+    return _are_same_attributes(vars(before), vars(after))
 
 
 def _is_same_struct(before: msgspec.Struct, after: msgspec.Struct) -> bool:
@@ -135,21 +133,32 @@ def _are_same_attributes(before: dict[str, object], after: dict[str, object]) ->
 
 
 def _is_same_dict(before: dict[object, object], after: dict[object, object]) -> bool:
-    if len(before) != len(after):
-        return False
-    if not _ONLY_TEXT.issuperset(map(type, before)):
-        # Two keys that are equal may be of two types; in another order they are left to the slow path.
-        return _are_same([*before], [*after]) and _are_same([*before.values()], [*after.values()])
-    if not _ONLY_TEXT.issuperset(map(type, after)):
-        return False
-    return _are_same_attributes(before, after)  # type: ignore[arg-type]  # all keys are text
+    keys, others = [*before], [*after]
+    if keys != others:
+        return False  # in another order, perhaps
+    if not (_ONLY_TEXT.issuperset(map(type, keys)) and _ONLY_TEXT.issuperset(map(type, others))):
+        return _are_same(keys, others) and _are_same([*before.values()], [*after.values()])
+    return _are_same([*before.values()], [*after.values()])
 
 
 def _are_same(before: Sequence[object], after: Sequence[object]) -> bool:
     kinds = [*map(type, before)]
     if kinds != [*map(type, after)]:
         return False
-    return before == after if _EQUAL_IS_SAME.issuperset(kinds) else all(map(is_same, before, after))
+    if _EQUAL_IS_SAME.issuperset(kinds):
+        return before == after
+    if _CONTAINERS.isdisjoint(kinds):
+        compare = _comparison(kinds[0]) if kinds.count(kinds[0]) == len(kinds) else is_same
+        return all(map(compare, before, after))
+    return _is_same_tree(before, after) or all(map(is_same, before, after))
+
+
+def _is_same_tree(before: Any, after: Any) -> bool:  # noqa: ANN401  # of any types
+    """Compare lists and dicts of plain values, at any depth, by the bytes that Python writes of them: exact types, and no others."""
+    try:
+        return marshal.dumps(before, _WITHOUT_REFERENCES) == marshal.dumps(after, _WITHOUT_REFERENCES)
+    except ValueError:
+        return False
 
 
 def _is_same_set(before: AbstractSet[object], after: AbstractSet[object]) -> bool:
@@ -169,7 +178,6 @@ def _is_same_decimal(before: Decimal, after: Decimal) -> bool:
 
 
 _COMPARISONS: Final[Sequence[tuple[type, Callable[[Any, Any], bool]]]] = (
-    (float, _is_same_float),
     (list, _are_same),
     (tuple, _are_same),
     (set, _is_same_set),

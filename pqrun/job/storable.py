@@ -10,10 +10,10 @@ import math
 import re
 import traceback
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from typing import Final
 
 from pqrun.errors import PayloadError
+from pqrun.job.numbers import expanded_numbers
 
 __all__ = [
     "MAX_JSON_CHARACTERS",
@@ -23,7 +23,6 @@ __all__ = [
     "dump_object",
     "error_summary",
     "error_text",
-    "expanded_numbers",
     "json_problems",
     "one_line",
     "replace_unstorable",
@@ -51,7 +50,6 @@ _SUMMARY_MAX: Final = 300
 _SHORT_ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _MAX_KEY_IN_PATH: Final = 60
 _MAX_INT_BITS: Final = 14_000  # below the 4300 digits up to which Python turns an int into text
-_STRING_OR_EXPONENT: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?[0-9]+(?:\.[0-9]+)?[eE][+-]?[0-9]+|-0(?:\.0+)?(?![0-9.])')
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
 
 
@@ -118,23 +116,6 @@ def dump_object(value: Mapping[str, object], where: str) -> str:
     if len(text) > MAX_JSON_CHARACTERS:
         raise PayloadError(f"{where}: {len(text)} characters of JSON, more than the {MAX_JSON_CHARACTERS} allowed")
     return text
-
-
-def expanded_numbers(text: str) -> str:
-    """Return a JSON text with the numbers that have an exponent written in full, as ``jsonb`` keeps them.
-
-    ``jsonb`` prints ``1e16`` as ``10000000000000000``, which is read as a whole number where the type leaves that open;
-    what is written as ``10000000000000000.0`` stays what it is. ``-0.0`` loses its sign, as it does there.
-    """
-    return _STRING_OR_EXPONENT.sub(_in_full, text)
-
-
-def _in_full(found: re.Match[str]) -> str:
-    token = found.group()
-    if token.startswith('"'):
-        return token
-    digits = format(Decimal(token) or Decimal(0), "f")
-    return digits if "." in digits else f"{digits}.0"
 
 
 def json_problems(value: object, path: str = "", depth: int = 1) -> Iterator[tuple[str, str]]:

@@ -16,10 +16,11 @@ from pydantic.dataclasses import is_pydantic_dataclass, rebuild_dataclass
 from pqrun.errors import DeclarationError
 from pqrun.job.annotation import plain_class, type_name
 from pqrun.job.difference import differences, part_names, secret_problems, unstorable_values
-from pqrun.job.fields import has_own_serializer, unknown_to_msgspec
+from pqrun.job.fields import struct_types, unknown_to_msgspec
+from pqrun.job.numbers import expanded_numbers, leaves_numbers_open, struct_leaves_numbers_open
 from pqrun.job.reasons import Problems, Refusal, explain
 from pqrun.job.sameness import is_same
-from pqrun.job.storable import MAX_JSON_CHARACTERS, child_path, expanded_numbers, json_problems
+from pqrun.job.storable import MAX_JSON_CHARACTERS, child_path, json_problems
 
 __all__ = ["Wire", "pydantic_adapter", "pydantic_wire", "struct_wire"]
 
@@ -31,7 +32,7 @@ _STRUCT_ENCODER: Final = msgspec.json.Encoder()
 class Wire(Generic[T]):
     """One type's way into storage and back; both ways answer with a ``Refusal`` instead of raising."""
 
-    __slots__ = ("_decode", "_encode", "_encode_field", "_writes_any_number")
+    __slots__ = ("_decode", "_encode", "_encode_field", "_is_open")
 
     def __init__(
         self,
@@ -39,13 +40,12 @@ class Wire(Generic[T]):
         decode: Callable[[str], T],
         encode_field: Callable[[T, str], object],
         *,
-        writes_any_number: bool = False,
+        is_open: bool,
     ) -> None:
         self._encode = encode
         self._decode = decode
         self._encode_field = encode_field
-        # A serializer of the user's own may write a float for what is none.
-        self._writes_any_number = writes_any_number
+        self._is_open = is_open  # to whole numbers and others
 
     def dump(self, value: T) -> str | Refusal:
         """Return the JSON text of an object that reads back as this value, or what stands against it."""
@@ -53,12 +53,12 @@ class Wire(Generic[T]):
             text = self._encode(value).decode()
             if not text.startswith("{"):
                 return Refusal((("", f"{type(value).__name__} is dumped to something that is not a JSON object"),))
-            if self._writes_any_number:
+            if self._is_open:
                 text = expanded_numbers(text)
             back = self._decode(text)
             if _is_plainly_storable(text) and is_same(value, back):
                 return text
-            return self._examined(text, value)
+            return self._examined(text, value, back)
         except Exception as exc:  # noqa: BLE001  # a model's own code may raise anything; the caller names the model
             return Refusal(_found(unstorable_values, value) or self._located(value, explain(exc)))
 
@@ -81,14 +81,13 @@ class Wire(Generic[T]):
         secrets = dict(_found(secret_problems, value))
         return tuple((path, secrets.get(path, reason)) for path, reason in found or problems)
 
-    def _examined(self, text: str, value: T) -> str | Refusal:
-        """Look at every part of a value, as it is read from what PostgreSQL makes of the text."""
+    def _examined(self, text: str, value: T, back: T) -> str | Refusal:
+        """Look at every part of a value."""
         if len(text) > MAX_JSON_CHARACTERS:
             return Refusal((("", f"{len(text)} characters of JSON, more than the {MAX_JSON_CHARACTERS} allowed"),))
         problems = tuple(json_problems(json.loads(text)))
         if not problems:
-            text = expanded_numbers(text)
-            problems = tuple(differences(value, self._decode(text)))
+            problems = tuple(differences(value, back))
         return Refusal(problems) if problems else text
 
 
@@ -126,21 +125,23 @@ def pydantic_wire(adapter: TypeAdapter[T], *, by_alias: bool) -> Wire[T]:
     def encode_field(value: T, name: str) -> bytes:
         return to_json(value, include={name}, by_alias=by_alias, round_trip=True, warnings=False)
 
-    writes_any_number = has_own_serializer(adapter.core_schema)
-    return Wire(encode, adapter.validator.validate_json, encode_field, writes_any_number=writes_any_number)
+    is_open = leaves_numbers_open(adapter.core_schema)
+    return Wire(encode, adapter.validator.validate_json, encode_field, is_open=is_open)
 
 
 def struct_wire(struct: object, *, where: str) -> Wire[object]:
     """Make the wire of a type that msgspec validates; raises ``DeclarationError`` with msgspec's reason if it cannot."""
     try:
         decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(struct)
-        unknown = unknown_to_msgspec(struct)
+        types = struct_types(struct)
     except (TypeError, NameError, ValueError) as exc:
         reason = (str(exc).splitlines() or [""])[0]
         raise DeclarationError(f"{where}: {type_name(struct)} cannot be read by msgspec: {reason}") from exc
+    unknown = unknown_to_msgspec(types)
     if unknown is not None:
         raise DeclarationError(f"{where}: {unknown}; give it a type that msgspec knows, or declare a pydantic model")
-    return Wire(_STRUCT_ENCODER.encode, decoder.decode, _encode_struct_field)
+    is_open = struct_leaves_numbers_open([info for _, info in types])
+    return Wire(_STRUCT_ENCODER.encode, decoder.decode, _encode_struct_field, is_open=is_open)
 
 
 def _encode_struct_field(struct: object, name: str) -> bytes:

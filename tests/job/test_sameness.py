@@ -20,10 +20,11 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, Secret, SecretBytes, SecretStr, create_model
 
 from pqrun.errors import DeclarationError, PayloadError
+from pqrun.job.numbers import expanded_numbers
 from pqrun.job.payload import payload_codec
 from pqrun.job.result import result_codec
 from pqrun.job.sameness import is_same
-from pqrun.job.storable import dump_object, expanded_numbers
+from pqrun.job.storable import dump_object
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -96,7 +97,8 @@ def test_what_is_equal_and_of_another_type_is_refused_by_its_field(family: str, 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_whole_number_may_be_given_for_a_float_and_a_derived_dict_for_a_dict(family: str) -> None:
     number, mapping = made(family, float, 3), made(family, dict[str, int], Counter("aab"))
-    for given, expected in ((number, 3.0), (mapping, {"a": 2, "b": 1})):
+    array = made(family, list[bytes], [bytearray(b"a")])
+    for given, expected in ((number, 3.0), (mapping, {"a": 2, "b": 1}), (array, [b"a"])):
         codec = payload_codec(type(given))
         arrived = codec.load(codec.dump(given)).f
         assert (arrived, type(arrived)) == (expected, type(expected))
@@ -360,7 +362,6 @@ class Extras(BaseModel):
         (Extras(b=1), Extras(b=1.0)),  # type: ignore[call-arg]  # mypy does not read extra
         (datetime(2026, 1, 1, 12, tzinfo=UTC), datetime(2026, 1, 1, 13, tzinfo=timezone(timedelta(hours=1)))),
         (datetime(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC)),  # noqa: DTZ001  # naive on purpose
-        (1e16, 1e16),  # is written otherwise, so it needs a look
         (float("nan"), float("nan")),
     ],
     ids=repr,
