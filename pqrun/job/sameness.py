@@ -13,7 +13,7 @@ import ipaddress
 import marshal
 import operator
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from enum import Enum
@@ -123,7 +123,7 @@ def _is_same_struct(before: msgspec.Struct, after: msgspec.Struct) -> bool:
     return _are_same(msgspec.structs.astuple(before), msgspec.structs.astuple(after))
 
 
-def _are_same_attributes(before: dict[str, object], after: dict[str, object]) -> bool:
+def _are_same_attributes(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
     kinds = [*map(type, before.values())]
     if kinds != [*map(type, after.values())]:
         return False
