@@ -282,6 +282,18 @@ def test_a_struct_with_a_type_that_msgspec_does_not_know_is_refused_when_it_is_d
         payload_codec(FAMILIES["Struct"](known))
 
 
+def test_text_that_jsonb_prints_anew_is_refused_when_it_is_declared() -> None:
+    with pytest.raises(DeclarationError, match=r"f: msgspec\.Raw does not come back as it was"):
+        payload_codec(FAMILIES["Struct"](msgspec.Raw))
+
+
+@pytest.mark.parametrize("name", ["a\x00", "\udcff"])
+def test_a_path_that_is_no_text_is_refused(name: str) -> None:
+    given = made("pydantic", Path, Path(name))
+    with pytest.raises(PayloadError, match=r"f: .*cannot be stored in PostgreSQL"):
+        payload_codec(type(given)).dump(given)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
     ("value", "told"),
