@@ -176,7 +176,7 @@ def first_names(error: PqrunError, shape: Shape) -> list[str]:
 
 def parts_of(fields: dict[str, Kind], names: list[str]) -> list[str]:
     """The kinds that these fields are made of, as they are counted."""
-    return [part for name in names for part in re.split(" of (?!str|anything|enum|Structs|many)|, ", fields[name].name)]
+    return [part for name in names for part in re.split(" of | & ", fields[name].name)]
 
 
 def written(shape: Shape, codec: Codec, values: dict[str, Any], *, is_built: bool) -> Sent | PqrunError | None:
