@@ -1,7 +1,5 @@
 """``App``: where tasks are declared, and what opens the store that they write to."""
 
-import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from types import MappingProxyType, TracebackType
@@ -10,11 +8,11 @@ from typing import Any, Concatenate, Generic, Never, ParamSpec, Self, TypeVar, o
 from typing_extensions import TypeVar as TypeVarWithDefault
 from typing_extensions import Unpack
 
+from pqrun.binding import SCHEMA_DEFAULT, Binding
 from pqrun.check import SAMPLE_DEFAULT, CheckProgress, CheckReport, check_jobs
-from pqrun.config import dsn_from, require_dsn
 from pqrun.declaration import DeclaredOptions, ResultValue, check_declared, declare, located
 from pqrun.deferral import AfterHook, BeforeHook, DeferHooks, check_hook
-from pqrun.errors import ArgumentsError, ConfigurationError, DeclarationError, NotOpenError
+from pqrun.errors import ArgumentsError, ConfigurationError, DeclarationError
 from pqrun.handle import Call, JobHandle
 from pqrun.job.record import Enqueued
 from pqrun.portal import Portal
@@ -35,22 +33,6 @@ V = TypeVar("V")
 BeforeT = TypeVar("BeforeT", bound=BeforeHook)
 AfterT = TypeVar("AfterT", bound=AfterHook)
 S = TypeVarWithDefault("S", default=Any)
-
-SCHEMA_DEFAULT = "pqrun"
-
-_BINDING = ("_dsn", "_pool", "_store", "_is_bound", "_openings", "_opened_by_us", "_lock")
-"""What ties an app to one database, and counts its openings there."""
-
-NOT_OPEN = (
-    "the app is not open. In a script: 'async with jobs: ...'; in a web application: FastAPI(lifespan=jobs.lifespan) "
-    "(Starlette the same, Litestar(lifespan=[jobs.lifespan])); in a view of Flask or Django: the synchronous call, defer_sync(...); "
-    "a running worker opens its own"
-)
-
-NOT_OPEN_SYNC = (
-    "synchronous calls need connections of their own, which cannot be made from a pool: give dsn= instead of pool= "
-    "(App(dsn=...), or PQRUN_DSN), or open the app in an event loop that runs in another thread of this process"
-)
 
 
 class App(Generic[S]):
@@ -99,43 +81,29 @@ class App(Generic[S]):
         schema: str = SCHEMA_DEFAULT,
         resources: Callable[[], AbstractAsyncContextManager[S]] | None = None,
     ) -> None:
-        _refuse_several(dsn=dsn, pool=pool, store=store)
-        if store is not None and schema != SCHEMA_DEFAULT:
-            raise ConfigurationError("App(store=) has its schema already; give schema= to the PgJobStore")
         _check_resources(resources)
-        # Checked here, so that a malformed DSN is told where it is written; the environment is read when the app is opened.
-        self._dsn = None if dsn is None else dsn_from(dsn, {})
-        self._pool = pool
-        self._store = store
-        self._is_bound = pool is not None or store is not None  # what was given lives in a loop of somebody else's
-        self._schema = schema
+        self._binding = Binding(dsn=dsn, pool=pool, store=store, schema=schema)
         self._resources = resources
         self._tasks: dict[str, Task[..., Any, Any, S]] = {}
         self._handlers: dict[str, Handler] = {}
         self._middleware: list[Middleware[S]] = []  # the first is outermost
         self._hooks = DeferHooks()
-        # Written by __aenter__ and __aexit__ under the lock: a web process may open the app and a worker of its own too.
-        self._openings = 0
-        self._opened_by_us = False
-        self._lock: asyncio.Lock | None = None
+        # Looked up at each call: see ``bound``.
         self._portal = Portal(
-            opened_store=self._opened_store, find_store=lambda: self.store, make_store=self._make_store
+            opened_store=self._opened_store,
+            find_store=lambda: self.store,
+            make_store=self._another_store,
         )
 
     @property
     def store(self) -> PgJobStore:
         """The store, made when it is first asked for, opened by ``async with jobs``; raises ConfigurationError without a DSN."""
-        if self._store is None:
-            if self._pool is not None:
-                self._store = PgJobStore(pool=self._pool, schema=self._schema)
-            else:
-                self._store = self._make_store()
-        return self._store
+        return self._binding.store
 
     @property
     def schema(self) -> str:
         """The schema that holds the tables."""
-        return self._schema if self._store is None else self._store.schema
+        return self._binding.schema
 
     @property
     def resources(self) -> Callable[[], AbstractAsyncContextManager[S]] | None:
@@ -350,15 +318,13 @@ class App(Generic[S]):
 
         The app is not open then; where it was open before, it is again after the block, untouched. Raises ConfigurationError.
         """
-        _refuse_several(dsn=dsn, store=store)
-        before = {name: getattr(self, name) for name in _BINDING}
-        now = (None if dsn is None else dsn_from(dsn, {}), None, store, store is not None, 0, False, None)
+        now = Binding(dsn=dsn, store=store)
         with self._portal.apart():
-            vars(self).update(zip(_BINDING, now, strict=True))
+            before, self._binding = self._binding, now
             try:
                 yield
             finally:
-                vars(self).update(before)
+                self._binding = before
 
     def lifespan(self, asgi_app: object = None) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the frameworks' protocol
         """Open the app for as long as a web application runs; no jobs run in it.
@@ -373,28 +339,13 @@ class App(Generic[S]):
             yield
 
     async def __aenter__(self) -> Self:
-        async with self._exclusive():
-            if self._openings == 0:
-                # A store that its owner opened is its owner's to close.
-                self._opened_by_us = not self.store.is_open
-                if self._opened_by_us:
-                    await self.store.start()
-            self._openings += 1
+        await self._binding.open()
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        async with self._exclusive():
-            self._openings -= 1
-            if self._openings == 0 and self._opened_by_us:
-                await self.store.close()
-
-    def _exclusive(self) -> asyncio.Lock:
-        # A lock belongs to the loop it was waited for in, and a module-level app outlives ``asyncio.run``.
-        if self._lock is None or (self._openings == 0 and not self._lock.locked()):
-            self._lock = asyncio.Lock()
-        return self._lock
+        await self._binding.close()
 
     def _before(self, calls: Sequence[Call[V]], connection: object) -> Sequence[Call[V]]:
         if not self._hooks.before:
@@ -409,26 +360,14 @@ class App(Generic[S]):
                 self._hooks.written(call, handle, in_transaction=connection is not None)
         return handles
 
-    def _make_store(self) -> PgJobStore:
-        if self._pool is not None or (self._is_bound and self.store.is_pool_handed_in):
-            raise NotOpenError(NOT_OPEN_SYNC)
-        if self._is_bound:  # what was given may be open in a loop of somebody else's
-            return self.store.another()
-        return PgJobStore(require_dsn(self._dsn, os.environ), schema=self._schema)
-
     def _opened_store(self) -> PgJobStore:
-        if not self.store.is_open:
-            raise NotOpenError(NOT_OPEN)
-        return self.store
+        return self._binding.opened_store()
+
+    def _another_store(self) -> PgJobStore:
+        return self._binding.another_store()
 
     def __repr__(self) -> str:
         return f"<App with {len(self._tasks)} tasks>"
-
-
-def _refuse_several(**given: object) -> None:
-    names = [f"{name}=" for name, value in given.items() if value is not None]
-    if len(names) > 1:
-        raise ConfigurationError(f"App() takes one of dsn=, pool= and store=; got {' and '.join(names)}")
 
 
 def _check_resources(resources: object) -> None:
