@@ -9,7 +9,7 @@ from typing import Protocol, Self, cast
 
 import asyncpg
 
-from pqrun.errors import ConfigurationError, JobBusy, JobNotFound, ResultTimeout, RetryRefused
+from pqrun.errors import ConfigurationError, JobNotFound, ResultTimeout
 from pqrun.job.dedupe import stored_key
 from pqrun.job.options import (
     check_job_id,
@@ -25,6 +25,7 @@ from pqrun.job.outcome import CancelOutcome
 from pqrun.job.record import Enqueued, Job, NewJob
 from pqrun.job.state import Status
 from pqrun.job.storable import dump_object
+from pqrun.store import intervening
 from pqrun.store.borrowed import BorrowedLink
 from pqrun.store.connecting import check_dsn, describe_dsn, open_connection
 from pqrun.store.enqueueing import Joined, insert_in
@@ -43,11 +44,6 @@ from pqrun.store.waiter import End, Waiter
 __all__ = ["PgJobStore"]
 
 EMBEDDED_PREFIX = "embedded:"
-
-BUSY_SECONDS = 5.0
-"""How long ``cancel`` looks again at a row that another transaction holds."""
-
-BUSY_LOOK_SECONDS = 0.05
 
 
 class _Server(Protocol):
@@ -283,43 +279,14 @@ class PgJobStore:
 
         Raises JobBusy when another transaction held the row for five seconds.
         """
-        check_job_id(job_id)
-        give_up = asyncio.get_running_loop().time() + BUSY_SECONDS
-        looked_again = False
-        while True:
-            outcome = str((await self.run("cancel", job_id))[0]["outcome"])
-            if outcome == "NOT_FOUND" and not looked_again:
-                looked_again = True  # it may have moved between the two parts while the statement ran
-                continue
-            if outcome != "LOCKED":
-                return CancelOutcome(outcome)
-            if asyncio.get_running_loop().time() > give_up:
-                raise JobBusy(f"job {job_id} is held by another transaction; try again when that has ended", job_id)
-            await asyncio.sleep(BUSY_LOOK_SECONDS)
+        return await intervening.cancel(self.run, check_job_id(job_id))
 
     async def retry(self, job_id: int, *, force: bool = False) -> None:
         """Make a FAILED or CANCELLED job READY again with all its attempts (``force``: a DONE one too, losing its result).
 
         Raises RetryRefused (its ``conflicting_id`` names the active job that has taken the dedupe key) or JobNotFound.
         """
-        check_job_id(job_id)
-        while True:
-            rows = await self.run("retry", job_id, force)
-            if not rows:
-                await self._refuse_retry(job_id)
-            if rows[0]["retried"]:
-                return
-            holder = await self.run("find_active", [rows[0]["job_type"]], [rows[0]["dedupe_key"]])
-            if holder:
-                other = holder[0]["id"]
-                raise RetryRefused(f"job {job_id} is not retried: job {other} has taken its dedupe key", job_id, other)
-
-    async def _refuse_retry(self, job_id: int) -> None:
-        job = await self.get(job_id)
-        if job is None:
-            raise JobNotFound(f"there is no job {job_id} (deleted, or removed by retention)", job_id)
-        hint = "; force=True runs it again" if job.status.is_finished else ", it will run anyway"
-        raise RetryRefused(f"job {job_id} is not retried: it is {job.status.value}{hint}", job_id)
+        await intervening.retry(self.run, check_job_id(job_id), force=force)
 
     async def wait_end(self, job_id: int, timeout: float | None = None) -> End:
         """Wait until the job has finished and return how. Raises JobNotFound and ResultTimeout."""

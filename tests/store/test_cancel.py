@@ -8,7 +8,7 @@ import pytest
 from pqrun.errors import JobBusy
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.state import FINISHED, Status
-from pqrun.store import PgJobStore, pg
+from pqrun.store import PgJobStore, intervening
 from tests.store.listening import hearing
 from tests.store.locking import holding
 from tests.support.rows import make_job, make_worker
@@ -90,7 +90,7 @@ async def test_a_locked_row_is_looked_at_again_until_it_is_free(
 async def test_a_row_that_stays_locked_raises_busy(
     dsn: str, store: PgJobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pg, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(intervening, "BUSY_SECONDS", 0.01)
     job_id = await store.enqueue("t", {})
     async with holding(dsn, "SELECT FROM pqrun.jobs WHERE id = $1 FOR UPDATE", job_id):
         with pytest.raises(JobBusy, match=f"job {job_id} is held by another transaction") as caught:
