@@ -1,6 +1,8 @@
 """Skips that are allowed, each with its reason. Any other skipped test fails the run where PQRUN_FAIL_ON_SKIP is set."""
 
-ALLOWED: dict[str, str] = {}
+ALLOWED: dict[str, str] = {
+    "test_the_contract_is_the_published_one": "it compares with a file beside the repository, which a clone elsewhere does not have",
+}
 """Part of a test's node id → why it may be skipped."""
 
 
