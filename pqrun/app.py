@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Generic, Never, ParamSpec, Self, TypeVar, overload
 
@@ -14,8 +15,13 @@ from pqrun.config import dsn_from, require_dsn
 from pqrun.declaration import DeclaredOptions, ResultValue, check_declared, declare
 from pqrun.errors import ArgumentsError, ConfigurationError, DeclarationError, NotOpenError
 from pqrun.handle import Call, JobHandle
+from pqrun.job.definition import ScheduleDefinition
+from pqrun.job.options import check_name
+from pqrun.job.schedule import CatchUp, Overlap
+from pqrun.job.storable import dump_object
 from pqrun.run.context import JobContext
 from pqrun.run.handler import Handler
+from pqrun.schedules import Schedules, define, define_for_task
 from pqrun.store import PgJobStore
 from pqrun.store.ports import Connection, Pool
 from pqrun.task import DeclarePayload, DeclareTask, Task
@@ -30,6 +36,7 @@ V = TypeVar("V")
 S = TypeVarWithDefault("S", default=Any)
 
 SCHEMA_DEFAULT = "pqrun"
+NAME_DEFAULT = "app"
 
 NOT_OPEN = (
     "the app is not open. In a script: 'async with jobs: ...'; in a web application: FastAPI(lifespan=jobs.lifespan) "
@@ -43,7 +50,8 @@ class App(Generic[S]):
     ``dsn``: a PostgreSQL URL, or ``embedded:PATH`` for a database of pqrun's own; or ``pool``: an asyncpg pool that stays yours to
     close; or ``store``: a ``PgJobStore``. With none of them PQRUN_DSN counts, then DATABASE_URL, read when the app is opened.
     ``schema``: where the tables are, ``"pqrun"`` by default. ``resources``: an async context manager function that each worker
-    enters once; handlers get what it yields as ``ctx.state``. Raises ConfigurationError for options that exclude each other.
+    enters once; handlers get what it yields as ``ctx.state``. ``name``: tells apps that share a schema apart, by whose code a schedule
+    is declared; ``"app"`` by default. Raises ConfigurationError for options that exclude each other.
     ::
 
         jobs = App(dsn="postgresql://localhost/shop")
@@ -63,6 +71,7 @@ class App(Generic[S]):
         pool: Pool | None = None,
         store: PgJobStore | None = None,
         schema: str = SCHEMA_DEFAULT,
+        name: str = NAME_DEFAULT,
     ) -> None: ...
     @overload
     def __init__(
@@ -72,6 +81,7 @@ class App(Generic[S]):
         pool: Pool | None = None,
         store: PgJobStore | None = None,
         schema: str = SCHEMA_DEFAULT,
+        name: str = NAME_DEFAULT,
         resources: Callable[[], AbstractAsyncContextManager[S]],
     ) -> None: ...
     def __init__(
@@ -81,6 +91,7 @@ class App(Generic[S]):
         pool: Pool | None = None,
         store: PgJobStore | None = None,
         schema: str = SCHEMA_DEFAULT,
+        name: str = NAME_DEFAULT,
         resources: Callable[[], AbstractAsyncContextManager[S]] | None = None,
     ) -> None:
         _refuse_several(dsn=dsn, pool=pool, store=store)
@@ -92,9 +103,11 @@ class App(Generic[S]):
         self._pool = pool
         self._store = store
         self._schema = schema
+        self.name = check_name(name)
         self._resources = resources
         self._tasks: dict[str, Task[..., Any, Any, S]] = {}
         self._handlers: dict[str, Handler] = {}
+        self._schedules: dict[str, ScheduleDefinition] = {}
         # Written by __aenter__ and __aexit__ under the lock: a web process may open the app and a worker of its own too.
         self._openings = 0
         self._opened_by_us = False
@@ -154,7 +167,8 @@ class App(Generic[S]):
         are the payload (one key each; a single parameter annotated with a model is stored as that model). ``dedupe_key``: a
         template over payload fields such as ``"welcome:{user_id}"``, or, with ``payload=``, a function of the payload. ``name``:
         the job_type, by default the function's name. ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``backoff``: see
-        ``TaskOptions``. Raises DeclarationError (a TypeError), naming function, file and line, and OptionError.
+        ``TaskOptions``. ``cron`` (or ``every``), ``tz``, ``catch_up``, ``overlap``, ``jitter``: a schedule of the task's name, for tasks
+        without required payload; see ``schedule``. Raises DeclarationError (a TypeError), naming function, file and line, and OptionError.
         """
         check_declared(options, payload=payload, dedupe_key=dedupe_key)
 
@@ -166,11 +180,77 @@ class App(Generic[S]):
                     f"the name {declared.name!r} is taken by {other.where}; give name= [{declared.where}]"
                 )
             task: Task[..., Any, Any, S] = Task(declared, self._opened_store)
+            definition = define_for_task(declared, options)
+            if definition is not None:
+                self._declare_schedule(definition)
             self._tasks[declared.name] = task
             self._handlers[declared.name] = task.handler
             return task
 
         return register if function is None else register(function)
+
+    @overload
+    def schedule(
+        self,
+        name: str,
+        call: Call[object],
+        *,
+        cron: str,
+        tz: str = "UTC",
+        catch_up: CatchUp = "one",
+        overlap: Overlap = "allow",
+        jitter: timedelta = timedelta(0),
+        paused: bool = False,
+    ) -> ScheduleDefinition: ...
+    @overload
+    def schedule(
+        self,
+        name: str,
+        call: Call[object],
+        *,
+        every: timedelta,
+        catch_up: CatchUp = "one",
+        overlap: Overlap = "allow",
+        jitter: timedelta = timedelta(0),
+        paused: bool = False,
+    ) -> ScheduleDefinition: ...
+    def schedule(self, name: str, call: Call[object], *, paused: bool = False, **options: Any) -> ScheduleDefinition:
+        """Declare a schedule: ``jobs.schedule("nightly", report.call(day="yesterday"), cron="30 2 * * *", tz="Europe/Berlin")``.
+
+        ``name``: unique in the schema. ``call``: what each firing inserts, with its options. ``cron``: five fields, or six with seconds
+        first, on the wall clock of ``tz``; or ``every``: real time. ``catch_up``: what becomes of firings that no worker was there for,
+        ``"skip"``, ``"one"`` for all of them, or ``"all"``. ``overlap``: ``"skip"`` makes no job while the last one is active. ``jitter``:
+        puts each job off by up to so much. ``paused``: it begins paused. Workers of this app store it when they start, if it differs from
+        the last code seen. Raises OptionError, ArgumentsError and DeclarationError.
+        """
+        definition = define(name, call, options, is_paused=paused)
+        if definition.job.job_type not in self._tasks:
+            raise DeclarationError(f"schedule {name!r}: {definition.job.job_type!r} is no task of this app")
+        self._declare_schedule(definition)
+        return definition
+
+    def _declare_schedule(self, definition: ScheduleDefinition) -> None:
+        if definition.name in self._schedules:
+            raise DeclarationError(
+                f"the name {definition.name!r} is taken by another schedule of this app; give another"
+            )
+        self._schedules[definition.name] = definition
+
+    @property
+    def schedules(self) -> Schedules:
+        """The stored schedules, to list, add, edit, pause, resume, run and remove; the app must be open."""
+        return Schedules(self._opened_store)
+
+    def call_by_name(self, job_type: str, payload: Mapping[str, object]) -> Call[object]:
+        """Return a call of the task of this name with a payload as it is stored (a JSON object), checked against its model.
+
+        Raises ArgumentsError for a task that the app does not have, and PayloadError.
+        """
+        task = self._tasks.get(job_type)
+        if task is None:
+            known = ", ".join(sorted(self._tasks)) or "none"
+            raise ArgumentsError(f"the app has no task {job_type!r:.80}; it has {known}")
+        return task.call_stored(dump_object(payload, "payload"))
 
     async def defer_many(self, calls: Iterable[Call[V]], *, connection: Connection | None = None) -> list[JobHandle[V]]:
         """Write many jobs, of any mix of tasks, in one transaction with few round trips; return their handles in order.
@@ -195,7 +275,14 @@ class App(Generic[S]):
         It serves "default" and the queues of the tasks, unless ``queues=`` says else. Import the modules that declare them
         before it starts.
         """
-        return Worker.for_tasks(store=lambda: self.store, handlers=self.handlers, resources=self._resources, **options)
+        return Worker.for_tasks(
+            store=lambda: self.store,
+            handlers=self.handlers,
+            resources=self._resources,
+            schedules=lambda: tuple(self._schedules.values()),
+            app=self.name,
+            **options,
+        )
 
     def lifespan(self, asgi_app: object = None) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the frameworks' protocol
         """Open the app for as long as a web application runs; no jobs run in it.

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 
 from pqrun.config import WorkerSettings
+from pqrun.job.definition import ScheduleDefinition
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.state import Status
 from pqrun.job.storable import one_line
@@ -22,6 +23,7 @@ from pqrun.run.lowlevel import CLEANUP, cleanup_handler
 from pqrun.run.maintain import Pruner, Reaper, UnservedReport
 from pqrun.run.observe import Observer, slow_limit
 from pqrun.run.renew import Renewer
+from pqrun.run.schedule import Scheduler
 from pqrun.run.settle import Settler
 from pqrun.store import PgJobStore
 from pqrun.store.keeping import KeptRegistry
@@ -60,6 +62,8 @@ class Crew:
         is_ack_sync: bool,
         direct: DirectDsn | None,
         events: Events,
+        schedules: Sequence[ScheduleDefinition] = (),
+        app: str | None = None,
     ) -> None:
         self._worker_id = worker_id
         self._settings = settings
@@ -95,6 +99,10 @@ class Crew:
             self._services.append(self._reaper.service)
         report = UnservedReport(work, sweep_seconds=settings.reap_interval_seconds, events=events, policy=policy)
         self._report = report.service
+        self._declared = tuple(definition.name for definition in schedules)
+        self._scheduler = Scheduler(
+            work, definitions=schedules, app=app, job_types=list(handlers), events=events, policy=policy
+        )
         if retention is not None:
             pruner = Pruner(work, age_seconds=retention.total_seconds(), events=events, policy=policy)
             self._services.append(pruner.service)
@@ -131,6 +139,7 @@ class Crew:
             on_cancel=self._renewer.service.wake,
             on_left=self._on_dead,
             on_await=self._settler.await_ids,
+            on_schedules=self._scheduler.service.wake,
         )
         return Keeper(
             lambda: KeptRegistry(
@@ -138,6 +147,7 @@ class Crew:
                 store.statements,
                 queues=queues,
                 job_types=[*self._job_types, CLEANUP],
+                schedules=self._declared,
                 on_pooled=self._say_pooled,
                 is_direct=direct is not None,
             ),
@@ -171,6 +181,7 @@ class Crew:
         await self._registered.wait()
         self._fetcher.service.start()
         self._report.start()  # now: before, this worker itself would not count as serving anything
+        self._scheduler.service.start()  # the same: as declaring anything
         self._events.emit(told.WorkerStarted(self._worker_id, self._settings.concurrency, self._job_types))
 
     def stop_soon(self) -> None:
@@ -204,11 +215,12 @@ class Crew:
         self._executor.give_up_all()
         self._tell("flush")
         clean = await self._settler.wait_flushed(left()) and clean
-        await asyncio.gather(*(service.stop(min(left(0.5), 5.0)) for service in (*self._services, self._report)))
+        services = (*self._services, self._report, self._scheduler.service)
+        await asyncio.gather(*(service.stop(min(left(0.5), 5.0)) for service in services))
         clean = await self._keeper.stop(max(left(0.5), 0.25)) and clean
         await self._work.close(
-            min(max(left(0.25) / 3, 0.05), 0.5)
-        )  # each of three connections; a dead one says nothing for ever
+            min(max(left(0.25) / 4, 0.05), 0.5)
+        )  # each of four connections; a dead one says nothing for ever
         self._unsubscribe()
         self._events.emit(told.WorkerStopped(self._worker_id, clean))
 

@@ -12,6 +12,7 @@ from typing_extensions import TypeVar as TypeVarWithDefault
 from typing_extensions import Unpack
 
 from pqrun.declaration import CallOptions, Declared, Placement, ResultValue
+from pqrun.errors import PayloadDecodeError, PayloadError
 from pqrun.handle import Call, JobHandle
 from pqrun.job.options import check_job_id
 from pqrun.run.context import JobContext
@@ -110,6 +111,17 @@ class Task(Generic[P, M, R, S]):
     def handle(self, job_id: int) -> JobHandle[R]:
         """Return the handle of a job of this task from its id; the database is asked when the handle is used."""
         return JobHandle(check_job_id(job_id), False, self._decode, self._opened_store)
+
+    def call_stored(self, payload_json: str) -> Call[R]:
+        """Return a call from a payload as it is stored, JSON text of an object; raises PayloadError where the model refuses it."""
+        codec = self._declared.signature.codec
+        try:
+            payload = codec.load(payload_json)
+        except PayloadDecodeError as error:
+            reason = str(error)
+        else:
+            return Call(self._declared.new_job(payload, self._placement), self._decode, self._placement.connection)
+        raise PayloadError(reason)
 
     def _call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call[R]:
         payload = self._declared.build(args, kwargs)

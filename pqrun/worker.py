@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any, Literal, cast
@@ -18,6 +18,7 @@ from typing_extensions import TypedDict, Unpack
 from pqrun.config import DURATION_MAX, WorkerOverrides, WorkerSettings, resolve_worker_settings
 from pqrun.crew import Crew, leave_seconds
 from pqrun.errors import ArgumentsError, ConfigurationError, DeclarationError, OptionError
+from pqrun.job.definition import ScheduleDefinition
 from pqrun.job.options import check_queue
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.storable import unstorable_reason
@@ -107,12 +108,15 @@ class Worker:
         store: Callable[[], PgJobStore],
         handlers: Mapping[str, Handler],
         resources: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+        schedules: Callable[[], Sequence[ScheduleDefinition]] = tuple,
+        app: str | None = None,
         **options: Unpack[WorkerOptions],
     ) -> "Worker":
         """Make a worker for an app's tasks; ``jobs.worker`` calls it. ``store`` is asked for when the worker runs."""
         worker = cls.__new__(cls)
         worker._configure(store, lambda: dict(handlers), resources, _queues(options), options)
         worker._queues_of_tasks = "queues" not in options
+        worker._schedules, worker._app = schedules, app
         return worker
 
     def _configure(
@@ -129,6 +133,8 @@ class Worker:
         self._resources = resources
         self._queues = queues
         self._queues_of_tasks = False
+        self._schedules: Callable[[], Sequence[ScheduleDefinition]] = tuple
+        self._app: str | None = None
         self._options = options
         self.worker_id = _worker_id(options.get("worker_id"))
         self.events = Events()
@@ -246,6 +252,8 @@ class Worker:
             is_ack_sync=self._options.get("ack") == "sync",
             direct=self._options.get("direct_dsn"),
             events=self.events,
+            schedules=self._schedules(),
+            app=self._app,
         )
         self._crew = crew
         try:

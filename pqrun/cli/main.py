@@ -12,6 +12,7 @@ import typer
 from pqrun.cli.bench import bench
 from pqrun.cli.demo.command import demo
 from pqrun.cli.migrate import migrate
+from pqrun.cli.schedules import schedules
 from pqrun.cli.worker import worker
 from pqrun.errors import OptionError, PqrunError
 
@@ -32,6 +33,7 @@ cli.command()(migrate)
 cli.command()(worker)
 cli.command()(demo)
 cli.command()(bench)
+cli.add_typer(schedules)
 
 
 def _tell_version(wanted: bool) -> None:

@@ -89,6 +89,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     """How many times a started run was given back at a shutdown."""
     backoff_seconds: tuple[float, ...] | None
     """Delays of its own between attempts (given per call), in seconds; the last one repeats."""
+    _scheduled_for: datetime | float | None
     status: Status
     locked_by: str | None
     _updated_at: datetime | float
@@ -112,6 +113,11 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     def created_at(self) -> datetime:
         """When it was deferred."""
         return _as_datetime(self._created_at)
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """The planned time of the firing of a schedule that made this job; None for all other jobs."""
+        return None if self._scheduled_for is None else _as_datetime(self._scheduled_for)
 
     @property
     def updated_at(self) -> datetime:

@@ -28,6 +28,7 @@ _CLAIMED = {
     "lost": "int4",
     "releases": "int4",
     "backoff_seconds": "float8[]",
+    "scheduled_for": "float8",
 }
 _STORED = {
     "id": "int8",
@@ -47,6 +48,7 @@ _STORED = {
     "lost": "int4",
     "releases": "int4",
     "backoff_seconds": "float8[]",
+    "scheduled_for": "timestamptz",
     "status": "text",
     "locked_by": "text",
     "updated_at": "timestamptz",
@@ -67,6 +69,10 @@ _TAKEN_BACK = {
 }
 
 EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
+    "add_schedule": (
+        "text text text text int2 int4 float8 text float8[] text text float8 text text float8 timestamptz bool",
+        {"name": "text", "told": "bool"},
+    ),
     "announce": ("text[] int2[] bool", {"told": "int8"}),
     "await": ("text", {"told": "bool"}),
     "beat": ("int8", {"id": "int8", "beat": "int8", "worker_id": "text", "has_lock": "bool", "is_self": "bool"}),
@@ -74,7 +80,15 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "cancel": ("int8", {"outcome": "text", "told": "int8", "announced": "int8"}),
     "claim": ("text[] int2[] int8[] text[] int4 int4 int8 text int4 text[] int8[]", _CLAIMED),
     "claim_suspect": ("text[] text[] int8 text int8[]", _CLAIMED),
+    "declare_schedule": (
+        "text text text text int2 int4 float8 text float8[] text text float8 text text float8 timestamptz text text bool",
+        {"change": "text", "told": "int8"},
+    ),
     "deregister": ("int8", {"id": "int8", "told": "bool"}),
+    "edit_schedule": (
+        "text text text text int2 int4 float8 text float8[] text text float8 text text float8 timestamptz int8",
+        {"name": "text", "told": "bool"},
+    ),
     "enqueue": (
         "text[] text[] text[] int2[] int4[] float8[] text[] timestamptz[] float8[] text[] bool",
         {"position": "int4", "id": "int8"},
@@ -85,15 +99,69 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "find_active": ("text[] text[]", {"position": "int4", "id": "int8"}),
     "find_claim": ("int8 int8", {"status": "text"}),
+    "find_due_schedules": (
+        "text[] int4 text text[]",
+        {
+            "name": "text",
+            "cron": "text",
+            "tz": "text",
+            "every_seconds": "float8",
+            "catch_up": "text",
+            "jitter_seconds": "float8",
+            "next_at": "timestamptz",
+            "revision": "int8",
+            "clock": "timestamptz",
+            "next_in_seconds": "float8",
+            "has_dropped": "bool",
+        },
+    ),
     "find_ends": ("int8[]", {"id": "int8", "status": "text", "result": "text", "last_error": "text"}),
     "find_forgotten": ("int8 int8[] int4", _CLAIMED),
     "find_lost": ("int4", _TAKEN_BACK),
     "find_orphans": ("float8 float8 int4", _TAKEN_BACK),
     "find_overdue": ("float8 int4", _TAKEN_BACK | {"timeout_seconds": "float8", "backoff_seconds": "float8[]"}),
+    "find_schedules": (
+        "text[]",
+        {
+            "name": "text",
+            "job_type": "text",
+            "payload": "text",
+            "queue": "text",
+            "priority": "int2",
+            "max_attempts": "int4",
+            "timeout_seconds": "float8",
+            "dedupe_key": "text",
+            "backoff_seconds": "float8[]",
+            "cron": "text",
+            "tz": "text",
+            "every_seconds": "float8",
+            "catch_up": "text",
+            "overlap": "text",
+            "jitter_seconds": "float8",
+            "next_at": "timestamptz",
+            "last_at": "timestamptz",
+            "last_job_id": "int8",
+            "paused_at": "timestamptz",
+            "orphaned_at": "timestamptz",
+            "origin": "text",
+            "app": "text",
+            "code_definition": "text",
+            "revision": "int8",
+            "created_at": "timestamptz",
+            "updated_at": "timestamptz",
+            "clock": "timestamptz",
+        },
+    ),
     "find_unserved": ("int4", {"queue": "text", "job_type": "text"}),
+    "fire_schedules": (
+        "text[] timestamptz[] int8[] timestamptz[] text[] timestamptz[] timestamptz[]",
+        {"name": "text", "is_busy": "bool", "jobs": "int4", "last_job_id": "int8"},
+    ),
     "forget_workers": ("float8", {"id": "int8"}),
     "get": ("int8", _STORED),
     "hold_lock": ("int8", {"has_lock": "bool"}),
+    "orphan_schedules": ("text text[] int8", {"name": "text"}),
+    "pause_schedule": ("text", {"name": "text"}),
     "probe_lock": ("int8[]", {"id": "int8"}),
     "promote": (
         "timestamptz int4",
@@ -108,9 +176,12 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "prune": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
-    "register": ("text text int4 text[] text[]", {"id": "int8"}),
+    "register": ("text text int4 text[] text[] text[]", {"id": "int8"}),
+    "remove_schedule": ("text", {"app": "text", "removed": "bool"}),
     "renew": ("int8[] int8[]", {"id": "int8", "claim_id": "int8", "is_cancelled": "bool"}),
+    "resume_schedule": ("text timestamptz int8", {"name": "text", "told": "bool"}),
     "retry": ("int8 bool", {"job_type": "text", "dedupe_key": "text", "retried": "bool", "told": "int8"}),
+    "run_schedule": ("text", {"id": "int8", "busy_id": "int8", "holder_id": "int8", "told": "int8"}),
     "settle": (
         "text text text text[] text[] text float8[] int4[] int4[] int4[] int8[]",
         {
@@ -124,6 +195,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "survey": ("text[] int4", {"queue": "text", "priority": "int2", "suspect": "bool"}),
     "take_ids": ("int4", {"id": "int8"}),
+    "touch_schedules": ("text[] text[] text", {"name": "text"}),
 }
 """File → types of its parameters, in order; and name → type of its columns."""
 
