@@ -104,6 +104,7 @@ class App(Generic[S]):
         self._store = store
         self._schema = schema
         self.name = check_name(name)
+        """Whose code a schedule is declared by, among apps that share a schema."""
         self._resources = resources
         self._tasks: dict[str, Task[..., Any, Any, S]] = {}
         self._handlers: dict[str, Handler] = {}

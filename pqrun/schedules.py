@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 import msgspec
 from typing_extensions import Unpack
@@ -213,8 +214,6 @@ class Schedules:
         planned = schedule.next_at
         if planned is not None and planned > clock and planned not in following[:1]:  # set by hand
             following = [planned, *preview(schedule.rule, planned, count)][:count]
-        from zoneinfo import ZoneInfo  # reads files; only those who have schedules pay for it
-
         zone = ZoneInfo(schedule.tz or "UTC")
         return Preview(words(schedule.rule), tuple(instant.astimezone(zone) for instant in following))
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, NamedTuple, TypeVar, cast
+from zoneinfo import ZoneInfo
 
 import msgspec
 import typer
@@ -317,8 +318,6 @@ def _iso(moment: datetime | None) -> str | None:
 def _moment(moment: datetime | None, schedule: Schedule) -> str:
     if moment is None:
         return ""
-    from zoneinfo import ZoneInfo  # as in schedules.py
-
     return moment.astimezone(ZoneInfo(schedule.tz or "UTC")).strftime("%Y-%m-%d %H:%M:%S%z")
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice, takewhile
 from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -122,8 +123,6 @@ def _checked_every(every: object) -> timedelta:
 
 
 def _checked_zone(tz: object) -> str:
-    from zoneinfo import ZoneInfo  # reads files; only those who have schedules pay for it
-
     if not isinstance(tz, str):
         _refuse("tz", "the name of a zone, such as 'Europe/Berlin'", type(tz).__name__)
     try:
@@ -265,9 +264,7 @@ def _every(every: timedelta, after: datetime) -> Iterator[datetime]:
 
 
 def _cron(rule: CronRule, after: datetime) -> Iterator[datetime]:
-    from zoneinfo import ZoneInfo  # only those who have schedules pay for it
-
-    from cronsim import CronSim  # the same
+    from cronsim import CronSim  # only those who have schedules pay for it
 
     zone = ZoneInfo(rule.tz)
     if CronSim(rule.expression, _PROBE).hours >= _EVERY_HOUR:

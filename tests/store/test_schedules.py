@@ -510,3 +510,19 @@ async def test_a_lock_that_is_held_delays_the_firing_of_others_for_a_second_at_m
     assert refused.value.sqlstate == "55P03"
     assert [one.jobs for one in await work.fire_schedules([firing(schedule)])] == [0]
     await work.close(1.0)
+
+
+async def test_a_connection_for_schedules_is_opened_only_where_there_are_some(
+    store: PgJobStore, session: Session, connection: asyncpg.Connection
+) -> None:
+    names = """SELECT array_agg(application_name) FROM pg_stat_activity
+                WHERE datname = current_database() AND application_name LIKE 'pqrun %'"""
+    work = WorkStore(store, worker_id="w")
+    for _ in range(3):
+        await work.find_due_schedules(["t"], None, [])
+    assert await connection.fetchval(names) == ["pqrun maintain"]
+    await schedules.add(session, definition(), LATER)
+    await work.find_due_schedules(["t"], None, [])
+    await work.find_due_schedules(["t"], None, [])
+    assert sorted(await connection.fetchval(names)) == ["pqrun maintain", "pqrun schedule"]
+    await work.close(1.0)
