@@ -132,15 +132,6 @@ class Crew:
                 one_line(self._worker_id),
             )
         settings = self._settings
-        hints = Hints(
-            on_ready=self._fetcher.on_ready,
-            on_suspect=self._fetcher.on_suspect,
-            on_due=self._fetcher.on_due_at,
-            on_cancel=self._renewer.service.wake,
-            on_left=self._on_dead,
-            on_await=self._settler.await_ids,
-            on_schedules=self._scheduler.service.wake,
-        )
         return Keeper(
             lambda: KeptRegistry(
                 opener or store.open_pooled(),
@@ -158,10 +149,21 @@ class Crew:
             policy=policy,
             on_registered=self._on_registered,
             on_connected=self._fetcher.on_reconnect,
-            on_message=hints,
+            on_message=self._build_hints(),
             on_dead=self._on_dead,
             on_gone=self._fetcher.on_suspect,
             watch=LoopWatch(self._executor.in_hand, self._events),
+        )
+
+    def _build_hints(self) -> Hints:
+        return Hints(
+            on_ready=self._fetcher.on_ready,
+            on_suspect=self._fetcher.on_suspect,
+            on_due=self._fetcher.on_due_at,
+            on_cancel=self._renewer.service.wake,
+            on_left=self._on_dead,
+            on_await=self._settler.await_ids,
+            on_schedules=self._scheduler.service.wake,
         )
 
     def _say_pooled(self) -> None:
