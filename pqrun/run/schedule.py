@@ -31,6 +31,9 @@ from pqrun.store.schedules import Fired as FiredRow
 
 __all__ = ["Scheduler", "Scheduling"]
 
+PIECE_JOBS = 2_000
+"""Jobs that one statement inserts, unless a single schedule makes more."""
+
 HELD_UP = frozenset({"55P03", "57014"})
 """A lock that was not had in time, or the whole statement not: it waited for a row or key of one schedule."""
 
@@ -132,7 +135,9 @@ class Scheduler:
             firing = self._plan(schedule, look, planned)
             if firing is not None:
                 (alone if schedule.name in self._told else together).append(firing)
-        fired = await self._fire_together(together) if together else []
+        fired: list[FiredRow] = []
+        for piece in _pieces(together):
+            fired += await self._fire_together(piece)
         for firing in alone:
             fired += await self._fire_alone(firing)
         due = {schedule.name: schedule for schedule in look.due}
@@ -185,6 +190,19 @@ class Scheduler:
             self._events.emit(Fired(row.name, tick.firings[-1], row.jobs, row.last_job_id))
         elif tick.firings:
             self._events.emit(FiringSkipped(row.name, tick.firings[-1], "overlap" if row.is_busy else "dedupe"))
+
+
+def _pieces(firings: list[Firing]) -> list[list[Firing]]:
+    """Cut what is to be fired into statements of bounded size: after an outage one schedule may make up for a thousand firings."""
+    pieces: list[list[Firing]] = []
+    jobs = 0  # of the last piece
+    for firing in firings:
+        if not pieces or jobs + len(firing.jobs) > PIECE_JOBS:
+            pieces.append([])
+            jobs = 0
+        pieces[-1].append(firing)
+        jobs += len(firing.jobs)
+    return pieces
 
 
 def _is_away(error: StoreError) -> bool:

@@ -137,6 +137,14 @@ async def test_a_schedule_without_a_plan_gets_one_in_silence() -> None:
     assert (stored.calls, told.seen) == ([["a"]], [])
 
 
+async def test_many_missed_firings_go_in_statements_of_bounded_size() -> None:
+    long_ago = NOON - 700 * HOUR
+    stored = Stored(*(due(name, long_ago)._replace(catch_up="all") for name in "abcde"), due("f"), due("g", None))
+    made, _ = scheduler(stored)
+    assert await made._tick() == 0.0
+    assert stored.calls == [["a", "b"], ["c", "d"], ["e", "f", "g"]]
+
+
 async def test_one_that_the_database_refuses_is_fired_alone_from_then_on_and_told_once_per_error() -> None:
     stored = Stored(due("a"), due("bad"), due("c"))
     stored.refused["bad"] = StoreError("no")
