@@ -14,6 +14,7 @@ from tests.faults.serving import serving
 from tests.faults.town import SLOW_MACHINE_SECONDS, Ledger, at_work
 from tests.support.database import connected
 from tests.support.proxy import Proxied, Proxy, proxied
+from tests.support.replication import replicated
 from tests.support.waiting import wait_until
 
 NAME = "zebra"
@@ -145,6 +146,27 @@ async def test_a_server_that_crashes_and_comes_back_loses_and_doubles_no_firing(
             await wait_until(lambda: fired(connection, before + 3), seconds=SLOW_MACHINE_SECONDS)
             await connection.execute("UPDATE pqrun.schedules SET paused_at = now()")
             counts = await count_firings(connection)
+    assert counts == Counts(counts.expected, counts.expected, 0, 0)
+
+
+@pytest.mark.parametrize("synchronous", [True, False], ids=["synchronous", "asynchronous"])
+async def test_a_failover_loses_and_doubles_no_firing(ledger: Ledger, synchronous: bool) -> None:
+    async with replicated(synchronous=synchronous) as pair:
+        await PgJobStore(pair.dsn).migrate()
+        async with at_work(pair.dsn, ledger), at_work(pair.dsn, ledger):
+            async with PgJobStore(pair.dsn) as store:
+                await second_schedule(store)
+                await Schedules(store).edit(SCHEDULE, catch_up="all")
+            async with connected(pair.primary_dsn) as connection:
+                await wait_until(lambda: fired(connection, 3), seconds=SLOW_MACHINE_SECONDS)
+            await pair.wait_replayed()  # the schedule itself must have arrived; of ticks any number may be lost
+            pair.kill_primary()
+            await pair.promote()
+            async with connected(pair.primary_dsn) as connection:
+                before = await connection.fetchval("SELECT count(*) FROM pqrun.jobs")
+                await wait_until(lambda: fired(connection, before + 3), seconds=SLOW_MACHINE_SECONDS)
+                await connection.execute("UPDATE pqrun.schedules SET paused_at = now()")
+                counts = await count_firings(connection)
     assert counts == Counts(counts.expected, counts.expected, 0, 0)
 
 
