@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST ?= $(BIN)/python -m pytest
-CHECKED := pqrun tests examples benchmarks
+# Test processes, each with a server of its own.
+JOBS ?= 2
+CHECKED := pqrun _pqrun_pytestplugin.py tests examples benchmarks
 MINUTES ?= 2
 
 .PHONY: demo test faults chaos check full build clean
@@ -12,10 +14,10 @@ demo: $(VENV)/.demo  ## index the standard library with jobs, on a database of i
 	$(BIN)/pqrun demo
 
 test: $(VENV)/.test  ## the tests, on the embedded PostgreSQL (PQRUN_TEST_DSN for another)
-	$(PYTEST) -m "not slow" --ignore=tests/faults
+	$(PYTEST) -n $(JOBS) -m "not slow" --ignore=tests/faults
 
 faults: $(VENV)/.test  ## real processes killed, databases taken away
-	$(PYTEST) -m "not slow" tests/faults
+	$(PYTEST) -n $(JOBS) -m "not slow" tests/faults
 
 chaos: $(VENV)/.test  ## workers and databases hurt under load for MINUTES, and the proof that nothing was lost
 	$(BIN)/python -m benchmarks chaos --minutes $(MINUTES)

@@ -57,7 +57,7 @@ class Counts(NamedTuple):
 async def second_schedule(store: PgJobStore, *, every: timedelta = EVERY) -> None:
     """Add a schedule of the shop's task that every worker process serves."""
     job = NewJob(job_type="work", payload='{"key": "tick"}')
-    await Schedules(store).add(SCHEDULE, Call(job, lambda _: None), every=every)
+    await Schedules(store).add(SCHEDULE, Call(job, lambda _: None, lambda _: None), every=every)
 
 
 async def count_firings(connection: asyncpg.Connection, *, every: timedelta = EVERY) -> Counts:

@@ -1,6 +1,8 @@
 """pqrun: a typed background-job queue on PostgreSQL for async Python."""
 
 from pqrun.app import App
+from pqrun.check import CheckProgress, CheckReport, ShapeChange, UndecodableJobs, UnservedJobs
+from pqrun.deferral import Deferral
 from pqrun.errors import (
     ArgumentsError,
     ClaimLost,
@@ -23,6 +25,7 @@ from pqrun.errors import (
     OptionError,
     PayloadDecodeError,
     PayloadError,
+    PayloadVersionError,
     PqrunError,
     ResultDecodeError,
     ResultError,
@@ -40,20 +43,27 @@ from pqrun.job.definition import Schedule, ScheduleDefinition
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.record import Job, JsonObject, JsonValue
+from pqrun.job.shape import FieldChange
 from pqrun.job.state import Status
 from pqrun.run.context import JobContext
+from pqrun.run.middleware import CallNext
 from pqrun.schedules import Preview, Schedules
 from pqrun.store import PgJobStore
-from pqrun.store.ports import Connection, Pool
+from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
 from pqrun.task import Task
 from pqrun.worker import Worker
 
 __all__ = [
+    "AnyConnection",
+    "AnySyncConnection",
     "App",
     "ArgumentsError",
     "BackoffPolicy",
     "Call",
+    "CallNext",
     "CancelOutcome",
+    "CheckProgress",
+    "CheckReport",
     "ClaimLost",
     "CompletionRefused",
     "ConfigurationError",
@@ -63,7 +73,9 @@ __all__ = [
     "DeclarationError",
     "DedupeKeyError",
     "DeferError",
+    "Deferral",
     "EmbeddedError",
+    "FieldChange",
     "HandlerTimeout",
     "IdlePollPolicy",
     "Job",
@@ -82,6 +94,7 @@ __all__ = [
     "OptionError",
     "PayloadDecodeError",
     "PayloadError",
+    "PayloadVersionError",
     "PgJobStore",
     "Pool",
     "PqrunError",
@@ -97,9 +110,12 @@ __all__ = [
     "ScheduleRefused",
     "Schedules",
     "SchemaError",
+    "ShapeChange",
     "Status",
     "StoreError",
     "Task",
+    "UndecodableJobs",
+    "UnservedJobs",
     "Worker",
     "WrongLoopError",
 ]

@@ -1,29 +1,27 @@
 """``App``: where tasks are declared, and what opens the store that they write to."""
 
-import asyncio
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import timedelta
-from types import MappingProxyType, TracebackType
-from typing import Any, Concatenate, Generic, Never, ParamSpec, Self, TypeVar, overload
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar, overload
 
 from typing_extensions import TypeVar as TypeVarWithDefault
 from typing_extensions import Unpack
 
-from pqrun.config import dsn_from, require_dsn
+from pqrun.binding import SCHEMA_DEFAULT, Binding
+from pqrun.check import SAMPLE_DEFAULT, CheckProgress, CheckReport, check_jobs
 from pqrun.declaration import DeclaredOptions, ResultValue, check_declared, declare
-from pqrun.errors import ArgumentsError, ConfigurationError, DeclarationError, NotOpenError
+from pqrun.errors import ArgumentsError, DeclarationError
 from pqrun.handle import Call, JobHandle
-from pqrun.job.definition import ScheduleDefinition
 from pqrun.job.options import check_name
-from pqrun.job.schedule import CatchUp, Overlap
+from pqrun.job.record import Enqueued
 from pqrun.job.storable import dump_object
+from pqrun.portal import Portal
+from pqrun.registration import Registrations
 from pqrun.run.context import JobContext
-from pqrun.run.handler import Handler
-from pqrun.schedules import Schedules, define, define_for_task
+from pqrun.schedules import Schedules, define_for_task
 from pqrun.store import PgJobStore
-from pqrun.store.ports import Connection, Pool
+from pqrun.store.ports import AnyConnection, AnySyncConnection, Pool
 from pqrun.task import DeclarePayload, DeclareTask, Task
 from pqrun.worker import Worker, WorkerOptions
 
@@ -35,16 +33,10 @@ R = TypeVar("R", bound=ResultValue)
 V = TypeVar("V")
 S = TypeVarWithDefault("S", default=Any)
 
-SCHEMA_DEFAULT = "pqrun"
 NAME_DEFAULT = "app"
 
-NOT_OPEN = (
-    "the app is not open. In a script: 'async with jobs: ...'; in a web application: FastAPI(lifespan=jobs.lifespan) "
-    "(Starlette the same, Litestar(lifespan=[jobs.lifespan])); a running worker opens its own"
-)
 
-
-class App(Generic[S]):
+class App(Registrations[S]):
     """The tasks of an application and the database they live in.
 
     ``dsn``: a PostgreSQL URL, or ``embedded:PATH`` for a database of pqrun's own; or ``pool``: an asyncpg pool that stays yours to
@@ -94,40 +86,27 @@ class App(Generic[S]):
         name: str = NAME_DEFAULT,
         resources: Callable[[], AbstractAsyncContextManager[S]] | None = None,
     ) -> None:
-        _refuse_several(dsn=dsn, pool=pool, store=store)
-        if store is not None and schema != SCHEMA_DEFAULT:
-            raise ConfigurationError("App(store=) has its schema already; give schema= to the PgJobStore")
-        _check_resources(resources)
-        # Checked here, so that a malformed DSN is told where it is written; the environment is read when the app is opened.
-        self._dsn = None if dsn is None else dsn_from(dsn, {})
-        self._pool = pool
-        self._store = store
-        self._schema = schema
+        super().__init__(resources)
+        self._binding = Binding(dsn=dsn, pool=pool, store=store, schema=schema)
         self.name = check_name(name)
         """Whose code a schedule is declared by, among apps that share a schema."""
-        self._resources = resources
         self._tasks: dict[str, Task[..., Any, Any, S]] = {}
-        self._handlers: dict[str, Handler] = {}
-        self._schedules: dict[str, ScheduleDefinition] = {}
-        # Written by __aenter__ and __aexit__ under the lock: a web process may open the app and a worker of its own too.
-        self._openings = 0
-        self._opened_by_us = False
-        self._lock: asyncio.Lock | None = None
+        # Looked up at each call: see ``bound``.
+        self._portal = Portal(
+            opened_store=self._opened_store,
+            find_store=lambda: self.store,
+            make_store=self._another_store,
+        )
 
     @property
     def store(self) -> PgJobStore:
         """The store, made when it is first asked for, opened by ``async with jobs``; raises ConfigurationError without a DSN."""
-        if self._store is None:
-            if self._pool is not None:
-                self._store = PgJobStore(pool=self._pool, schema=self._schema)
-            else:
-                self._store = PgJobStore(require_dsn(self._dsn, os.environ), schema=self._schema)
-        return self._store
+        return self._binding.store
 
     @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """For each declared job_type, what a worker needs to run it; a view, which shows tasks declared later too."""
-        return MappingProxyType(self._handlers)
+    def schema(self) -> str:
+        """The schema that holds the tables."""
+        return self._binding.schema
 
     @overload
     def task(self, function: Callable[Concatenate[JobContext[S], P], Awaitable[R]], /) -> Task[P, Never, R, S]: ...
@@ -180,7 +159,7 @@ class App(Generic[S]):
                 raise DeclarationError(
                     f"the name {declared.name!r} is taken by {other.where}; give name= [{declared.where}]"
                 )
-            task: Task[..., Any, Any, S] = Task(declared, self._opened_store)
+            task: Task[..., Any, Any, S] = Task(declared, self._portal, self._hooks)
             definition = define_for_task(declared, options)
             if definition is not None:
                 self._declare_schedule(definition)
@@ -189,53 +168,6 @@ class App(Generic[S]):
             return task
 
         return register if function is None else register(function)
-
-    @overload
-    def schedule(
-        self,
-        name: str,
-        call: Call[object],
-        *,
-        cron: str,
-        tz: str = "UTC",
-        catch_up: CatchUp = "one",
-        overlap: Overlap = "allow",
-        jitter: timedelta = timedelta(0),
-        paused: bool = False,
-    ) -> ScheduleDefinition: ...
-    @overload
-    def schedule(
-        self,
-        name: str,
-        call: Call[object],
-        *,
-        every: timedelta,
-        catch_up: CatchUp = "one",
-        overlap: Overlap = "allow",
-        jitter: timedelta = timedelta(0),
-        paused: bool = False,
-    ) -> ScheduleDefinition: ...
-    def schedule(self, name: str, call: Call[object], *, paused: bool = False, **options: Any) -> ScheduleDefinition:
-        """Declare a schedule: ``jobs.schedule("nightly", report.call(day="yesterday"), cron="30 2 * * *", tz="Europe/Berlin")``.
-
-        ``name``: unique in the schema. ``call``: what each firing inserts, with its options. ``cron``: five fields, or six with seconds
-        first, on the wall clock of ``tz``; or ``every``: real time. ``catch_up``: what becomes of firings that no worker was there for,
-        ``"skip"``, ``"one"`` for all of them, or ``"all"``. ``overlap``: ``"skip"`` makes no job while the last one is active. ``jitter``:
-        puts each job off by up to so much. ``paused``: it begins paused. Workers of this app store it when they start, if it differs from
-        the last code seen. Raises OptionError, ArgumentsError and DeclarationError.
-        """
-        definition = define(name, call, options, is_paused=paused)
-        if definition.job.job_type not in self._tasks:
-            raise DeclarationError(f"schedule {name!r}: {definition.job.job_type!r} is no task of this app")
-        self._declare_schedule(definition)
-        return definition
-
-    def _declare_schedule(self, definition: ScheduleDefinition) -> None:
-        if definition.name in self._schedules:
-            raise DeclarationError(
-                f"the name {definition.name!r} is taken by another schedule of this app; give another"
-            )
-        self._schedules[definition.name] = definition
 
     @property
     def schedules(self) -> Schedules:
@@ -253,22 +185,62 @@ class App(Generic[S]):
             raise ArgumentsError(f"the app has no task {job_type!r:.80}; it has {known}")
         return task.call_stored(dump_object(payload, "payload"))
 
-    async def defer_many(self, calls: Iterable[Call[V]], *, connection: Connection | None = None) -> list[JobHandle[V]]:
+    async def defer_many(
+        self, calls: Iterable[Call[V]], *, connection: AnyConnection | None = None
+    ) -> list[JobHandle[V]]:
         """Write many jobs, of any mix of tasks, in one transaction with few round trips; return their handles in order.
 
-        ``calls``: what ``task.call(...)`` gave. ``connection``: write in its open transaction instead of one of our own. Calls with
-        equal dedupe keys share one job. Raises ArgumentsError, naming the index, for what is no call or carries a connection of
-        its own, and otherwise what ``defer`` raises; then nothing was written.
+        ``calls``: what ``task.call(...)`` gave. ``connection`` (asyncpg's, SQLAlchemy's or psycopg's): write in its open transaction
+        instead of one of our own. Calls with equal dedupe keys share one job. Raises ArgumentsError, naming the index, for what is
+        no call or carries a connection of its own, and otherwise what ``defer`` raises; then nothing was written.
         """
-        checked = _checked_calls(calls)
+        checked = _checked_calls(calls, "defer_many")
         store = self._opened_store()
         if not checked:
             return []
-        enqueued = await store.enqueue_jobs([call.job for call in checked], connection=connection)
-        return [
-            JobHandle(one.id, one.created, call.decode, self._opened_store)
-            for call, one in zip(checked, enqueued, strict=True)
-        ]
+        calls = self._before(checked, connection)
+        written = await store.enqueue_jobs([call.job for call in calls], connection=connection)
+        return self._handles(calls, written, connection)
+
+    def defer_many_sync(
+        self, calls: Iterable[Call[V]], *, connection: AnySyncConnection | None = None
+    ) -> list[JobHandle[V]]:
+        """Do what ``defer_many`` does, from synchronous code, in any thread; see ``Task.defer_sync``.
+
+        ``connection`` (SQLAlchemy's, psycopg's or Django's): write in its open transaction.
+        """
+        checked = self._before(_checked_calls(calls, "defer_many_sync"), connection)
+        new = [call.job for call in checked]
+        written = self._portal.enqueue_jobs(new, connection, instead="await jobs.defer_many(...)")
+        return self._handles(checked, written, connection)
+
+    def close_sync(self) -> None:
+        """End the thread and the connections that synchronous calls have made, within some seconds; the next such call makes new ones.
+
+        The end of the process does it, too. What ``async with jobs`` has opened stays open.
+        """
+        self._portal.close()
+
+    async def check(
+        self,
+        *,
+        tasks: Collection[str] | None = None,
+        sample: int = SAMPLE_DEFAULT,
+        sample_only: bool = False,
+        on_progress: Callable[[CheckProgress], None] = lambda _progress: None,
+    ) -> CheckReport:
+        """Say whether this code can run all jobs that wait: what ``pqrun check`` does, for tests and scripts.
+
+        Decodes the payload of every job that has not finished, by its task and with its upgrades, and reports those that cannot be
+        decoded, job_types without a task, and tasks whose payloads look different from what running workers have noted. It reads only,
+        without locks, in bounded memory. ``tasks``: only those of these names; ``sample``: how many of each task and version are
+        decoded first; ``sample_only``: no more than those; ``on_progress`` is told several times a second. Raises OptionError,
+        NotOpenError, SchemaError and StoreError.
+        """
+        store = self._opened_store()
+        return await check_jobs(
+            store, self.handlers, tasks=tasks, sample=sample, sample_only=sample_only, on_progress=on_progress
+        )
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """Return a worker that runs this app's tasks; takes the options of ``Worker``.
@@ -279,11 +251,26 @@ class App(Generic[S]):
         return Worker.for_tasks(
             store=lambda: self.store,
             handlers=self.handlers,
-            resources=self._resources,
+            resources=lambda: self._resources,
+            around=lambda: self.around,
             schedules=lambda: tuple(self._schedules.values()),
             app=self.name,
             **options,
         )
+
+    @contextmanager
+    def bound(self, *, dsn: str | None = None, store: PgJobStore | None = None) -> Iterator[None]:
+        """Let the app use another database until the block ends, as if it had been made with it; for tests, see ``pqrun.testing``.
+
+        The app is not open then; where it was open before, it is again after the block, untouched. Raises ConfigurationError.
+        """
+        now = Binding(dsn=dsn, store=store)
+        with self._portal.apart():
+            before, self._binding = self._binding, now
+            try:
+                yield
+            finally:
+                self._binding = before
 
     def lifespan(self, asgi_app: object = None) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the frameworks' protocol
         """Open the app for as long as a web application runs; no jobs run in it.
@@ -298,62 +285,46 @@ class App(Generic[S]):
             yield
 
     async def __aenter__(self) -> Self:
-        async with self._exclusive():
-            if self._openings == 0:
-                # A store that its owner opened is its owner's to close.
-                self._opened_by_us = not self.store.is_open
-                if self._opened_by_us:
-                    await self.store.start()
-            self._openings += 1
+        await self._binding.open()
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        async with self._exclusive():
-            self._openings -= 1
-            if self._openings == 0 and self._opened_by_us:
-                await self.store.close()
+        await self._binding.close()
 
-    def _exclusive(self) -> asyncio.Lock:
-        # A lock belongs to the loop it was waited for in, and a module-level app outlives ``asyncio.run``.
-        if self._lock is None or (self._openings == 0 and not self._lock.locked()):
-            self._lock = asyncio.Lock()
-        return self._lock
+    def _before(self, calls: Sequence[Call[V]], connection: object) -> Sequence[Call[V]]:
+        if not self._hooks.before:
+            return calls
+        return [self._hooks.prepared(call, in_transaction=connection is not None) for call in calls]
+
+    def _handles(self, calls: Sequence[Call[V]], written: Sequence[Enqueued], connection: object) -> list[JobHandle[V]]:
+        pairs = zip(calls, written, strict=True)
+        handles = [JobHandle(one.id, one.created, call.decode, self._portal) for call, one in pairs]
+        if self._hooks.after:
+            for call, handle in zip(calls, handles, strict=True):
+                self._hooks.written(call, handle, in_transaction=connection is not None)
+        return handles
 
     def _opened_store(self) -> PgJobStore:
-        if not self.store.is_open:
-            raise NotOpenError(NOT_OPEN)
-        return self.store
+        return self._binding.opened_store()
+
+    def _another_store(self) -> PgJobStore:
+        return self._binding.another_store()
 
     def __repr__(self) -> str:
         return f"<App with {len(self._tasks)} tasks>"
 
 
-def _refuse_several(**given: object) -> None:
-    names = [f"{name}=" for name, value in given.items() if value is not None]
-    if len(names) > 1:
-        raise ConfigurationError(f"App() takes one of dsn=, pool= and store=; got {' and '.join(names)}")
-
-
-def _check_resources(resources: object) -> None:
-    # What an @asynccontextmanager function returns can be called too, as a decorator.
-    if isinstance(resources, AbstractAsyncContextManager) or not (resources is None or callable(resources)):
-        raise ConfigurationError(
-            "resources= takes an async context manager function (@asynccontextmanager), not the result of calling it; "
-            f"got {type(resources).__name__}"
-        )
-
-
-def _checked_calls(calls: Iterable[Call[V]]) -> list[Call[V]]:
+def _checked_calls(calls: Iterable[Call[V]], method: str) -> list[Call[V]]:
     checked = []
     for index, call in enumerate(calls):
         if not isinstance(call, Call):
-            raise ArgumentsError(f"defer_many: item {index} must be task.call(...), got {type(call).__name__}")
+            raise ArgumentsError(f"{method}: item {index} must be task.call(...), got {type(call).__name__}")
         if call.connection is not None:
             raise ArgumentsError(
-                f"defer_many: item {index} carries a connection; all jobs go in one transaction: "
-                "give connection= to defer_many instead"
+                f"{method}: item {index} carries a connection; all jobs go in one transaction: "
+                f"give connection= to {method} instead"
             )
         checked.append(call)
     return checked

@@ -21,10 +21,12 @@ from pqrun.run.hints import Hints
 from pqrun.run.keep import Keeper
 from pqrun.run.lowlevel import CLEANUP, cleanup_handler
 from pqrun.run.maintain import Pruner, Reaper, UnservedReport
+from pqrun.run.newer import NewerJobs
 from pqrun.run.observe import Observer, slow_limit
 from pqrun.run.renew import Renewer
 from pqrun.run.schedule import Scheduler
 from pqrun.run.settle import Settler
+from pqrun.run.shapes import ShapeNote
 from pqrun.store import PgJobStore
 from pqrun.store.keeping import KeptRegistry
 from pqrun.store.source import DirectDsn
@@ -62,7 +64,7 @@ class Crew:
         is_ack_sync: bool,
         direct: DirectDsn | None,
         events: Events,
-        schedules: Sequence[ScheduleDefinition] = (),
+        schedules: Sequence[ScheduleDefinition] | None = (),  # None: this worker leaves schedules alone
         app: str | None = None,
     ) -> None:
         self._worker_id = worker_id
@@ -74,7 +76,7 @@ class Crew:
         self._settler = Settler(work, events=events, policy=policy, on_due=self._on_due)
         self._executor = Executor(
             handlers=handlers,
-            around=Surroundings(store, worker_id, state, work, backoff),
+            around=Surroundings(store, worker_id, state, work, backoff, NewerJobs(events)),
             concurrency=settings.concurrency,
             grace_seconds=settings.shutdown_grace_seconds,
             events=events,
@@ -99,9 +101,11 @@ class Crew:
             self._services.append(self._reaper.service)
         report = UnservedReport(work, sweep_seconds=settings.reap_interval_seconds, events=events, policy=policy)
         self._report = report.service
-        self._declared = tuple(definition.name for definition in schedules)
+        self._shapes = ShapeNote(work, list(handlers.values()), events=events, policy=policy).service
+        self._leaves_schedules = schedules is None
+        self._declared = tuple(definition.name for definition in schedules or ())
         self._scheduler = Scheduler(
-            work, definitions=schedules, app=app, job_types=list(handlers), events=events, policy=policy
+            work, definitions=schedules or (), app=app, job_types=list(handlers), events=events, policy=policy
         )
         if retention is not None:
             pruner = Pruner(work, age_seconds=retention.total_seconds(), events=events, policy=policy)
@@ -182,9 +186,19 @@ class Crew:
         self._keeper.start()
         await self._registered.wait()
         self._fetcher.service.start()
+        self._shapes.start()
         self._report.start()  # now: before, this worker itself would not count as serving anything
-        self._scheduler.service.start()  # the same: as declaring anything
+        if not self._leaves_schedules:
+            self._scheduler.service.start()  # the same: as declaring anything
         self._events.emit(told.WorkerStarted(self._worker_id, self._settings.concurrency, self._job_types))
+
+    async def hold_beats(self) -> int | None:
+        """Give no sign of life until ``resume_beats``; return the row of the registry."""
+        return await self._keeper.hold()
+
+    def resume_beats(self) -> None:
+        """Beat again."""
+        self._keeper.resume()
 
     def stop_soon(self) -> None:
         """Start nothing more; ``stop`` does the rest."""
@@ -217,7 +231,7 @@ class Crew:
         self._executor.give_up_all()
         self._tell("flush")
         clean = await self._settler.wait_flushed(left()) and clean
-        services = (*self._services, self._report, self._scheduler.service)
+        services = (*self._services, self._report, self._shapes, self._scheduler.service)
         await asyncio.gather(*(service.stop(min(left(0.5), 5.0)) for service in services))
         clean = await self._keeper.stop(max(left(0.5), 0.25)) and clean
         await self._work.close(

@@ -19,14 +19,15 @@ from typing_extensions import TypedDict, Unpack
 
 from pqrun.errors import ArgumentsError, DeclarationError, DedupeKeyError, OptionError
 from pqrun.job.dedupe import DedupeTemplate, compile_template, stored_key
-from pqrun.job.options import JobOptions, check_job_type, check_run_after
+from pqrun.job.options import JobOptions, check_job_type, check_payload_version, check_run_after
 from pqrun.job.policy import BackoffPolicy, judge_retry_delay
 from pqrun.job.record import NewJob
 from pqrun.job.result import ResultCodec, result_codec
 from pqrun.job.schedule import CatchUp, Overlap
 from pqrun.job.signature import Signature, read_signature
+from pqrun.job.versions import OlderPayloads, Upgrade, check_upgrades
 from pqrun.run.context import JobContext
-from pqrun.store.ports import Connection
+from pqrun.store.ports import AnyConnection, AnySyncConnection
 
 __all__ = [
     "BACKOFF_DELAYS_MAX",
@@ -40,6 +41,8 @@ __all__ = [
     "TaskOptions",
     "check_declared",
     "declare",
+    "locate",
+    "located",
 ]
 
 BACKOFF_DELAYS_MAX = 32
@@ -98,6 +101,10 @@ class DeclaredOptions(TaskOptions, ScheduleOptions, total=False):
 
     name: str
     """The job_type; default: the function's name. Not to be changed while jobs of that name are stored."""
+    version: int
+    """The version of the payload, stored with each job; default 1. To be raised when code of before cannot read what is stored now."""
+    upgrades: Mapping[int, Upgrade]
+    """For older versions n, a function that makes a payload of version n + 1 from one of n; both are JSON objects."""
 
 
 class CallOptions(TaskOptions, total=False):
@@ -107,8 +114,8 @@ class CallOptions(TaskOptions, total=False):
     """When the job is due: an aware datetime, or a timedelta from now by the database's clock."""
     dedupe_key: str | None
     """The finished key, never expanded; None: no key for this call."""
-    connection: Connection
-    """Write the job in the open transaction of this connection."""
+    connection: AnyConnection | AnySyncConnection
+    """Write the job in the open transaction of this connection: a synchronous one for ``defer_sync``, any other for ``defer``."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +128,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """The policy of this call; the task's own stays with its handler."""
     dedupe_key: str | UnsetType | None = UNSET
     """Unset: the declared one."""
-    connection: Connection | None = None
+    connection: AnyConnection | AnySyncConnection | None = None
 
     def overlaid(self, **given: Unpack[CallOptions]) -> "Placement":
         """Check the given options and lay them over these; raises OptionError, naming the option."""
@@ -166,6 +173,8 @@ class Declared:
     dedupe_key: DedupeTemplate | Callable[[Any], str] | None
     placement: Placement
     backoff: BackoffPolicy | None
+    version: int
+    older: OlderPayloads
 
     @property
     def is_async(self) -> bool:
@@ -212,6 +221,7 @@ class Declared:
             run_after=placement.run_after,
             delay_seconds=placement.delay_seconds,
             backoff_seconds=placement.backoff_seconds(),
+            payload_version=self.version,
         )
 
     def _declared_key(self, text: str) -> str | None:
@@ -252,9 +262,11 @@ def declare(
     **options: Unpack[DeclaredOptions],
 ) -> Declared:
     """Check a function and its options and compile its codecs; raises DeclarationError and OptionError."""
-    with _located(function):
+    with located(function):
         _refuse_what_is_no_function(function)
         name = _checked_name(options.pop("name", function.__name__))
+        version = check_payload_version(options.pop("version", 1), "version")
+        upgrades = check_upgrades(options.pop("upgrades", {}), version)
         signature = read_signature(function, payload=payload, context=JobContext)
         return Declared(
             name=name,
@@ -266,11 +278,13 @@ def declare(
             dedupe_key=_compiled(dedupe_key, signature),
             placement=Placement(options=_overlaid_options(JobOptions(), options)),
             backoff=_checked_backoff(options["backoff"]) if "backoff" in options else None,
+            version=version,
+            older=OlderPayloads(task=name, version=version, upgrades=upgrades, load=signature.codec.load),
         )
 
 
 @contextmanager
-def _located(function: object) -> Iterator[None]:
+def located(function: object) -> Iterator[None]:
     """Add function, file and line to what is said of a declaration."""
     try:
         yield

@@ -12,7 +12,7 @@
     │   ├── OptionError               an impossible option; names it
     │   └── DedupeKeyError            a key that cannot be made from this payload
     ├── NotOpenError                  the app or store was not opened
-    ├── WrongLoopError                opened in another event loop or process
+    ├── WrongLoopError                opened in another event loop or process, or a synchronous call inside a running loop
     ├── StoreError                    the database said no
     │   ├── DatabaseUnavailableError  no connection, or it broke
     │   ├── SchemaError               the schema is missing, older or newer than this code
@@ -31,9 +31,12 @@
     │   ├── ScheduleNotFound          there is no schedule of that name
     │   └── ScheduleRefused           it cannot be added, changed, run or removed as asked; has ``job_id``
     ├── PayloadDecodeError            a stored payload does not satisfy the model
+    │   └── PayloadVersionError       it is of a newer version than the code; has ``version``
     ├── ResultError                   a handler's result does not satisfy its type, or cannot be stored
     ├── HandlerTimeout                a handler ran longer than its ``timeout`` (also a TimeoutError)
     └── EmbeddedError                 the database of the package's own could not be started
+
+``pqrun.testing`` adds DrainFailed and DrainStopped, which are AssertionErrors too.
 
 No message holds a DSN's password, a payload or a result.
 """
@@ -60,6 +63,7 @@ __all__ = [
     "OptionError",
     "PayloadDecodeError",
     "PayloadError",
+    "PayloadVersionError",
     "PqrunError",
     "ResultDecodeError",
     "ResultError",
@@ -125,7 +129,7 @@ class NotOpenError(PqrunError):
 
 
 class WrongLoopError(PqrunError):
-    """The store was opened in another event loop or in another process; open one of its own there."""
+    """The store was opened in another event loop or process, or a synchronous call would block the running loop; says what to do."""
 
 
 class StoreError(PqrunError):
@@ -221,6 +225,14 @@ class ScheduleRefused(ScheduleError):
 
 class PayloadDecodeError(PqrunError):
     """A stored payload does not satisfy the model; the message names fields and reasons, never values."""
+
+
+class PayloadVersionError(PayloadDecodeError):
+    """A stored payload is of a newer version than this code, which leaves it to newer code; ``version`` is the payload's."""
+
+    def __init__(self, message: str, version: int) -> None:
+        super().__init__(message)
+        self.version = version
 
 
 class ResultError(PqrunError):

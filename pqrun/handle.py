@@ -12,8 +12,10 @@ from pqrun.job.outcome import CancelOutcome
 from pqrun.job.record import Job, NewJob
 from pqrun.job.state import Status
 from pqrun.job.storable import error_summary
+from pqrun.portal import Portal
 from pqrun.store import PgJobStore
-from pqrun.store.ports import Connection
+from pqrun.store.ports import AnyConnection, AnySyncConnection
+from pqrun.store.waiter import End
 
 __all__ = ["Call", "JobHandle"]
 
@@ -26,7 +28,9 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
     job: NewJob
     decode: Callable[[str | None], R_co]
     """Stored JSON text of a result to the declared type."""
-    connection: Connection | None = None
+    load: Callable[[str], object]
+    """Stored JSON text of the payload to what the handler gets."""
+    connection: AnyConnection | AnySyncConnection | None = None
     """What ``.options(connection=)`` named; ``defer_many`` refuses a call that has one."""
 
     def __repr__(self) -> str:
@@ -46,18 +50,15 @@ class JobHandle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
     created: bool
     """Whether the call that gave this handle wrote the job: False when its dedupe key found an active one."""
     _decode: Callable[[str | None], R_co]
-    _opened_store: Callable[[], PgJobStore]
+    _portal: Portal
 
     async def status(self) -> Status:
         """Return the present status; raises JobNotFound."""
-        return (await self.job()).status
+        return (await self._find(self._portal.opened_store())).status
 
     async def job(self) -> Job:
         """Return the row as it is now; raises JobNotFound when it was never there, deleted, or removed by retention."""
-        job = await self._opened_store().get(self.id)
-        if job is None:
-            raise JobNotFound(f"there is no job {self.id}: never written, deleted, or removed by retention", self.id)
-        return job
+        return await self._find(self._portal.opened_store())
 
     async def result(self, timeout: float | timedelta | None = None) -> R_co:
         """Wait until the job has ended and return what its handler returned, as the declared type.
@@ -66,7 +67,50 @@ class JobHandle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         ``last_error``), JobCancelled, JobNotFound, ResultDecodeError when the stored result does not satisfy the declared
         type, and ResultTimeout (a TimeoutError); the job goes on after that.
         """
-        end = await self._opened_store().wait_end(self.id, _seconds(timeout))
+        return self._read(await self._portal.opened_store().wait_end(self.id, _seconds(timeout)))
+
+    async def cancel(self) -> CancelOutcome:
+        """Cancel the job, or ask its worker to stop it; raises JobBusy when another transaction keeps the row locked."""
+        return await self._portal.opened_store().cancel(self.id)
+
+    async def retry(self, *, force: bool = False) -> None:
+        """Make an ended job due again with no attempt counted; one that is DONE only with ``force``.
+
+        Raises RetryRefused (with ``conflicting_id`` when another active job holds its dedupe key) and JobNotFound.
+        """
+        await self._portal.opened_store().retry(self.id, force=force)
+
+    # The same for synchronous code.
+
+    def status_sync(self) -> Status:
+        """Do what ``status`` does, from synchronous code; see ``defer_sync``."""
+        return self._portal.run(self._find, instead="await job.status()").status
+
+    def job_sync(self) -> Job:
+        """Do what ``job`` does, from synchronous code; see ``defer_sync``."""
+        return self._portal.run(self._find, instead="await job.job()")
+
+    def result_sync(self, timeout: float | timedelta | None = None) -> R_co:
+        """Do what ``result`` does, from synchronous code; see ``defer_sync``. Ctrl-C ends the wait, not the job."""
+        seconds = _seconds(timeout)
+        instead = "await job.result(...)"
+        return self._read(self._portal.run(lambda store: store.wait_end(self.id, seconds), instead=instead))
+
+    def cancel_sync(self) -> CancelOutcome:
+        """Do what ``cancel`` does, from synchronous code; see ``defer_sync``."""
+        return self._portal.run(lambda store: store.cancel(self.id), instead="await job.cancel()")
+
+    def retry_sync(self, *, force: bool = False) -> None:
+        """Do what ``retry`` does, from synchronous code; see ``defer_sync``."""
+        self._portal.run(lambda store: store.retry(self.id, force=force), instead="await job.retry(...)")
+
+    async def _find(self, store: PgJobStore) -> Job:
+        job = await store.get(self.id)
+        if job is None:
+            raise JobNotFound(f"there is no job {self.id}: never written, deleted, or removed by retention", self.id)
+        return job
+
+    def _read(self, end: End) -> R_co:
         if end.status is Status.FAILED:
             said = error_summary(end.last_error or "") or "no error was recorded"
             raise JobFailed(f"job {self.id} failed: {said}", self.id, end.last_error)
@@ -78,17 +122,6 @@ class JobHandle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
             message = f"job {self.id} is done, but its result cannot be read: {error}"
         # Outside of the except block: the chain of a validation error can hold the result.
         raise ResultDecodeError(message, self.id)
-
-    async def cancel(self) -> CancelOutcome:
-        """Cancel the job, or ask its worker to stop it; raises JobBusy when another transaction keeps the row locked."""
-        return await self._opened_store().cancel(self.id)
-
-    async def retry(self, *, force: bool = False) -> None:
-        """Make an ended job due again with no attempt counted; one that is DONE only with ``force``.
-
-        Raises RetryRefused (with ``conflicting_id`` when another active job holds its dedupe key) and JobNotFound.
-        """
-        await self._opened_store().retry(self.id, force=force)
 
     def __repr__(self) -> str:
         return f"JobHandle(id={self.id}, created={self.created})"

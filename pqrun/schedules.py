@@ -92,7 +92,7 @@ def define_for_task(declared: Declared, options: Mapping[str, object]) -> Schedu
         reason = str(error)
     else:
         bare = msgspec.structs.replace(job, payload="{}")
-        return define(declared.name, Call(bare, declared.result.load), given)
+        return define(declared.name, Call(bare, declared.result.load, codec.load), given)
     option = "cron" if "cron" in given else "every"
     raise DeclarationError(
         f"{option}=: a task with a required payload cannot be scheduled by its declaration ({reason}); "
@@ -243,7 +243,7 @@ def _edited(old: Schedule, call: Call[object] | None, options: ScheduleOptions) 
     elif "cron" in given:
         given = {"tz": old.tz, **given}
     kept = {"catch_up": old.catch_up, "overlap": old.overlap, "jitter": old.jitter}
-    repeated: Call[object] = Call(old.definition.job, _nothing) if call is None else call
+    repeated: Call[object] = Call(old.definition.job, _nothing, _nothing) if call is None else call
     return define(old.name, repeated, {**kept, **given})
 
 

@@ -1,1 +1,1 @@
-"""The command line: ``pqrun migrate``, ``worker``, ``demo`` and ``bench``."""
+"""The command line: ``pqrun migrate``, ``worker``, ``check``, ``demo`` and ``bench``."""

@@ -1,6 +1,7 @@
 """The entry point: commands, ``--version``, and how their errors are told.
 
-Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 128 + the signal's number for what was interrupted.
+Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 128 + the signal's number for what was interrupted. ``check`` has
+its own: 1 means that it found problems, 2 that it could not look.
 """
 
 import sys
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 
 from pqrun.cli.bench import bench
+from pqrun.cli.check import check
 from pqrun.cli.demo.command import demo
 from pqrun.cli.migrate import migrate
 from pqrun.cli.schedules import schedules
@@ -31,6 +33,7 @@ cli = typer.Typer(
 )
 cli.command()(migrate)
 cli.command()(worker)
+cli.command()(check)
 cli.command()(demo)
 cli.command()(bench)
 cli.add_typer(schedules)

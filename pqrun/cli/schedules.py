@@ -77,18 +77,23 @@ class Place(NamedTuple):
         """What the command works on; the store must be open."""
         return Schedules(self.store)
 
-    def call(self, task: str, payload: object, queue: str | None) -> Call[object]:
-        """Return what the schedule repeats: checked by the app's task, or by name alone."""
+    def call(self, task: str, payload: object, queue: str | None, *, version: int = 1) -> Call[object]:
+        """Return what the schedule repeats: checked by the app's task and of its version, or by name alone and of the one given."""
         if not isinstance(payload, dict):
             raise OptionError(f"--payload: expected a JSON object; got {type(payload).__name__}")
         if self.app is None:
-            job = NewJob(job_type=check_job_type(task), payload=dump_object(payload, "payload"))
-            call: Call[object] = Call(job, lambda _text: None)
+            stored = dump_object(payload, "payload")
+            job = NewJob(job_type=check_job_type(task), payload=stored, payload_version=version)
+            call: Call[object] = _by_name(job)
         else:
             call = self.app.call_by_name(task, payload)
         return (
             call if queue is None else msgspec.structs.replace(call, job=msgspec.structs.replace(call.job, queue=queue))
         )
+
+
+def _by_name(job: NewJob) -> Call[object]:
+    return Call(job, lambda _text: None, lambda _text: None)
 
 
 @asynccontextmanager
@@ -204,9 +209,11 @@ def edit(
             old = await place.schedules.get(name)
             if decoded is None and task in (None, old.job_type):  # the rest of its job stays as it is
                 job = old.definition.job
-                call = Call(job if queue is None else msgspec.structs.replace(job, queue=queue), lambda _text: None)
+                call = _by_name(job if queue is None else msgspec.structs.replace(job, queue=queue))
             else:
-                call = place.call(task or old.job_type, old.payload if decoded is None else decoded, queue or old.queue)
+                version = old.payload_version if task in (None, old.job_type) else 1
+                written = old.payload if decoded is None else decoded
+                call = place.call(task or old.job_type, written, queue or old.queue, version=version)
         return await place.schedules.edit(name, call=call, **options)
 
     _tell(_run(app, dsn, schema, act), "changed", json)

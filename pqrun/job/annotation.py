@@ -23,17 +23,22 @@ from pqrun.errors import DeclarationError
 from pqrun.job.reasons import STRUCT_ERROR, struct_reason
 
 __all__ = [
+    "STRUCT_SCHEMA",
     "is_mapping",
     "is_model_class",
     "is_struct",
     "is_union",
     "plain_class",
     "pydantic_form",
+    "struct_schema",
     "type_name",
     "typed_dict",
     "union_members",
     "unwrapped",
 ]
+
+STRUCT_SCHEMA: Final = "pqrunStruct"
+"""Where the JSON Schema of a Struct stands within one of pydantic's."""
 
 # Python 3.12 brought the TypedDict that pydantic can read.
 _TYPING_TYPED_DICT_IS_REFUSED: Final = sys.version_info < (3, 12)
@@ -190,6 +195,11 @@ def typed_dict(name: str, keys: Mapping[str, object]) -> type:
     return make(name, dict(keys))
 
 
+def struct_schema(struct: object) -> dict[str, object]:
+    """Return the JSON Schema of a msgspec Struct, with nothing where a type of the user's own has none."""
+    return msgspec.json.schema(struct, schema_hook=lambda _custom: {})
+
+
 class _StructSchema:
     """Lets pydantic validate and dump a msgspec Struct through msgspec."""
 
@@ -201,6 +211,11 @@ class _StructSchema:
         del source, handler  # the Struct is known; pydantic's own reading of it would fail
         dump = core_schema.plain_serializer_function_ser_schema(_struct_builtins)
         return core_schema.no_info_plain_validator_function(self._validate, serialization=dump)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: object) -> dict[str, object]:
+        del schema, handler
+        # As text: pydantic would look for the definitions that it refers to among its own.
+        return {STRUCT_SCHEMA: msgspec.json.encode(struct_schema(self._struct)).decode()}
 
     def _validate(self, value: object) -> object:
         if isinstance(value, self._class):

@@ -34,6 +34,7 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
         fields: dict[str, object] = {
             "job_type": job.job_type,
             "payload": msgspec.json.decode(job.payload),
+            "payload_version": job.payload_version,
             "queue": job.queue,
             "priority": job.priority,
             "max_attempts": job.max_attempts,
@@ -71,6 +72,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     job_type: str
     payload_json: str
     """The payload as JSON text; ``payload`` decodes it."""
+    payload_version: int
+    """The version of the task that the payload was written for; its jobs carry it."""
     queue: str
     priority: int
     max_attempts: int
@@ -132,6 +135,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         job = NewJob(
             job_type=self.job_type,
             payload=self.payload_json,
+            payload_version=self.payload_version,
             queue=self.queue,
             priority=self.priority,
             max_attempts=self.max_attempts,

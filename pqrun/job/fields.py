@@ -9,9 +9,17 @@ import msgspec
 from pydantic import BaseModel, TypeAdapter
 
 from pqrun.errors import DeclarationError
-from pqrun.job.annotation import plain_class
+from pqrun.job.annotation import plain_class, type_name
+from pqrun.job.storable import child_path
 
-__all__ = ["PayloadField", "PydanticShape", "accepted_keywords", "pydantic_shape", "struct_fields"]
+__all__ = [
+    "PayloadField",
+    "PydanticShape",
+    "accepted_keywords",
+    "pydantic_shape",
+    "struct_fields",
+    "unknown_to_msgspec",
+]
 
 _Schema: TypeAlias = Mapping[str, Any]  # a part of pydantic's core schema: a tree of dicts, told apart by "type"
 
@@ -56,6 +64,10 @@ def pydantic_shape(model: object, adapter: TypeAdapter[object], *, where: str) -
             raise DeclarationError(f"{where}: {name} is an InitVar: it is not kept, so it cannot be stored")
         if schema.get("serialization_exclude") and _is_required(schema):
             raise DeclarationError(f"{where}: {name} is required but excluded from what is stored")
+    if once := next((name for name, schema in schemas.items() if _is_read_once(schema)), None):
+        raise DeclarationError(f"{where}: {once} is an iterator, which can be read only once; declare it as a list")
+    if _is_read_once(adapter.core_schema):
+        raise DeclarationError(f"{where}: it holds an Iterable, which can be read only once; declare it as a list")
     keys = {name: _read_keys(name, schema, config) for name, schema in schemas.items()}
     aliases = all(_alias(name, schema) in keys[name] for name, schema in schemas.items())
     names = all(name in keys[name] for name in schemas)
@@ -95,6 +107,36 @@ def struct_fields(struct: object) -> tuple[PayloadField, ...]:
     )
 
 
+def struct_types(struct: object) -> list[tuple[str, msgspec.inspect.Type]]:
+    """Return every type inside of a Struct with its path, in the words of msgspec; recursive ones once."""
+    open_types: list[tuple[str, msgspec.inspect.Type]] = [("", msgspec.inspect.type_info(struct))]
+    found: list[tuple[str, msgspec.inspect.Type]] = []
+    seen: set[object] = set()
+    while open_types:
+        path, info = open_types.pop()
+        found.append((path, info))
+        if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType | msgspec.inspect.TypedDictType):
+            if info.cls not in seen:
+                seen.add(info.cls)
+                open_types += [(child_path(path, field.name), field.type) for field in info.fields]
+            continue
+        for name in info.__struct_fields__:
+            parts: object = getattr(info, name)
+            several = parts if isinstance(parts, tuple) else (parts,)
+            open_types += [(path, part) for part in several if isinstance(part, msgspec.inspect.Type)]
+    return found
+
+
+def unknown_to_msgspec(types: list[tuple[str, msgspec.inspect.Type]]) -> str | None:
+    """Say which of these types msgspec can neither write nor read as it was, or None if it knows them all."""
+    for path, info in types:
+        if isinstance(info, msgspec.inspect.CustomType):
+            return f"{path}: msgspec does not know {type_name(info.cls)}"
+        if isinstance(info, msgspec.inspect.RawType):
+            return f"{path}: msgspec.Raw does not come back as it was, because jsonb prints it anew"
+    return None
+
+
 def accepted_keywords(model: type) -> Mapping[str, str] | None:
     """Return the keywords that a pydantic model or dataclass reads, each with the field that it fills.
 
@@ -129,6 +171,17 @@ def _field_schemas(schema: Any, where: str) -> dict[str, _Schema]:  # noqa: ANN4
             current = current["schema"]
         else:
             raise DeclarationError(f"{where}: its schema is {kind!r}, not an object with fields")
+
+
+def _is_read_once(schema: object) -> bool:
+    """Whether pydantic makes an iterator of the value, or of something inside of it."""
+    if isinstance(schema, Mapping):
+        if schema.get("serialization_exclude"):
+            return False
+        return schema.get("type") == "generator" or any(
+            _is_read_once(item) for key, item in schema.items() if key not in {"metadata", "serialization"}
+        )
+    return isinstance(schema, list | tuple) and any(map(_is_read_once, schema))
 
 
 def _config(model: object) -> Mapping[str, object]:

@@ -22,10 +22,12 @@ __all__ = [
     "check_job_type",
     "check_max_attempts",
     "check_name",
+    "check_payload_version",
     "check_priority",
     "check_queue",
     "check_run_after",
     "check_timeout",
+    "is_beyond_job_ids",
 ]
 
 DEFAULT_QUEUE: Final = "default"
@@ -36,6 +38,7 @@ _BIGINT: Final = range(-(2**63), 2**63)
 _MAX_NAME_LENGTH: Final = 200
 _SMALLINT: Final = range(-32_768, 32_768)
 _MAX_ATTEMPTS: Final = range(1, 2**31)
+_VERSION: Final = range(1, 2**31)
 _MAX_TIMEOUT: Final = timedelta(days=3_650)
 _MAX_DELAY: Final = timedelta(days=365_250)
 # A day short of datetime.max, which the driver would store as 'infinity': every time zone can show what is below.
@@ -81,6 +84,11 @@ def check_job_id(value: object) -> int:
     raise ArgumentsError(f"the id of a job is an int; got {came}")
 
 
+def is_beyond_job_ids(value: object) -> bool:
+    """Whether this is an int that no job can have as its id: it need not be looked for."""
+    return isinstance(value, int) and value not in _BIGINT
+
+
 def check_job_type(name: object) -> str:
     """Check the name of a task: text of 1 to 200 characters that PostgreSQL can store."""
     return _checked_name("job_type", name)
@@ -104,6 +112,11 @@ def check_priority(value: object) -> int:
 def check_max_attempts(value: object) -> int:
     """Check how many starts may count: a whole number from 1 that fits an integer."""
     return _checked_int("max_attempts", value, _MAX_ATTEMPTS)
+
+
+def check_payload_version(value: object, option: str = "payload_version") -> int:
+    """Check the version of a payload: a whole number from 1 that fits an integer; ``option`` is what the message calls it."""
+    return _checked_int(option, value, _VERSION)
 
 
 def check_timeout(value: object) -> float | None:

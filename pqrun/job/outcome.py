@@ -24,6 +24,7 @@ __all__ = [
     "Recovered",
     "Released",
     "Retrying",
+    "Snoozed",
     "decide_after_failure",
     "decide_lost",
     "decide_release",
@@ -95,6 +96,14 @@ class Released(msgspec.Struct, frozen=True, tag=True):
     """Whether the attempt stays counted."""
 
 
+class Snoozed(msgspec.Struct, frozen=True, tag=True):
+    """RUNNING → SCHEDULED, the attempt not counted: not for this worker; due ``delay_seconds`` after the write."""
+
+    claim: Claim
+    error: str
+    delay_seconds: float
+
+
 class Recovered(msgspec.Struct, frozen=True, tag=True):
     """RUNNING → READY, due at once and in its old place: its worker is gone; the attempt stays counted."""
 
@@ -110,7 +119,7 @@ class Cancelled(msgspec.Struct, frozen=True, tag=True):
     error: str = CANCELLED_BY_REQUEST
 
 
-Outcome: TypeAlias = Done | Retrying | Failed | Released | Recovered | Cancelled
+Outcome: TypeAlias = Done | Retrying | Failed | Released | Snoozed | Recovered | Cancelled
 """The closed union of what can become of a claimed job."""
 
 

@@ -5,6 +5,7 @@ decisions are taken when the codec is made: reading a payload is one call into c
 dump, a reading of that dump, and a comparison.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Generic, NoReturn, TypeVar, cast
 
@@ -17,6 +18,7 @@ from pqrun.job.annotation import is_model_class, plain_class, pydantic_form, typ
 from pqrun.job.constructor import Arguments, Construct, plain_constructor, strict_constructor
 from pqrun.job.fields import PayloadField, accepted_keywords, pydantic_shape, struct_fields
 from pqrun.job.reasons import Refusal
+from pqrun.job.shape import Shape, pydantic_shape_of, struct_shape_of
 from pqrun.job.wire import Wire, pydantic_adapter, pydantic_wire, struct_wire
 
 __all__ = ["PayloadCodec", "PayloadField", "is_model_class", "payload_codec", "refuse_shape"]
@@ -27,7 +29,7 @@ M = TypeVar("M")
 class PayloadCodec(Generic[M]):
     """One payload model's way into storage and back; make it with ``payload_codec``."""
 
-    __slots__ = ("_construct", "_instance_of", "_wire", "fields", "model", "name")
+    __slots__ = ("_construct", "_instance_of", "_wire", "fields", "model", "name", "shape")
 
     def __init__(
         self,
@@ -37,11 +39,14 @@ class PayloadCodec(Generic[M]):
         fields: tuple[PayloadField, ...],
         construct: Construct[M],
         wire: Wire[M],
+        shape: Callable[[], Shape | None],
     ) -> None:
         self.name = name
         """What messages call the payload."""
         self.model = model
         self.fields = fields
+        self.shape = shape
+        """Makes the shape of what is stored, anew at each call; None where there is none to be had."""
         self._construct = construct
         self._wire = wire
         cls = plain_class(model) or object
@@ -109,7 +114,14 @@ def payload_codec(model: type[M], *, where: str = "") -> PayloadCodec[M]:
     if issubclass(cls, msgspec.Struct):
         wire = cast(Wire[M], struct_wire(model, where=where))
         construct = plain_constructor(cast(Callable[..., M], unwrapped(model)))
-        return PayloadCodec(name=name, model=model, fields=struct_fields(model), construct=construct, wire=wire)
+        return PayloadCodec(
+            name=name,
+            model=model,
+            fields=struct_fields(model),
+            construct=construct,
+            wire=wire,
+            shape=functools.partial(struct_shape_of, model),
+        )
     adapter = pydantic_adapter(pydantic_form(model), where=where)
     shape = pydantic_shape(model, adapter, where=where)
     return PayloadCodec(
@@ -118,6 +130,7 @@ def payload_codec(model: type[M], *, where: str = "") -> PayloadCodec[M]:
         fields=shape.fields,
         construct=_pydantic_constructor(model, cls),
         wire=cast(Wire[M], pydantic_wire(adapter, by_alias=shape.by_alias)),
+        shape=functools.partial(pydantic_shape_of, adapter, by_alias=shape.by_alias),
     )
 
 

@@ -7,6 +7,7 @@ character that spoils a UUID. Here only what is known to speak of the declaratio
 import re
 import traceback
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, TypeAlias, get_args
 
 import msgspec
@@ -23,6 +24,7 @@ Problems: TypeAlias = tuple[tuple[str, str], ...]
 STRUCT_ERROR: Final = "struct"
 """The type of the pydantic errors that pqrun raises itself for a Struct inside of a pydantic type."""
 
+_HERE: Final = str(Path(__file__).parent)
 _TOO_DEEP: Final = "nested too deeply, or part of itself"
 _SHOWN_PROBLEMS: Final = 10
 _PYDANTIC_ERRORS: Final = frozenset(get_args(core_schema.ErrorType))
@@ -152,6 +154,8 @@ def _foreign_reason(exc: Exception) -> str:
     text = str(exc) if type(exc) is TypeError else ""
     if text.startswith("Encoding objects of type "):
         return f"{text.removeprefix('Encoding objects of type ').split(' ')[0]} cannot be turned into JSON"
-    frames = traceback.extract_tb(exc.__traceback__)
+    if text.startswith("Only dicts with "):
+        return "a key must be text or a number"
+    frames = [frame for frame in traceback.extract_tb(exc.__traceback__) if not frame.filename.startswith(_HERE)]
     place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     return f"the model's own code raised {type(exc).__name__}{place}"

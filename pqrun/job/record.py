@@ -10,6 +10,7 @@ import msgspec
 from pydantic import JsonValue
 
 from pqrun.job.state import Status
+from pqrun.job.storable import error_summary
 
 __all__ = ["Claim", "Enqueued", "Job", "JsonObject", "JsonValue", "NewJob"]
 
@@ -35,6 +36,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Instead of ``run_after``: this long after now, by the database's clock."""
     backoff_seconds: tuple[float, ...] | None = None
     """Delays before the second, third … start, the last one repeating; None: the policy of the task or worker."""
+    payload_version: int = 1
+    """The version of the task that the payload was written for."""
 
     def __repr__(self) -> str:
         return f"NewJob(job_type={self.job_type!r}, queue={self.queue!r})"
@@ -89,6 +92,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     """How many times a started run was given back at a shutdown."""
     backoff_seconds: tuple[float, ...] | None
     """Delays of its own between attempts (given per call), in seconds; the last one repeats."""
+    payload_version: int
+    """The version of the task that the payload was written for; 1 unless the task states another."""
     _scheduled_for: datetime | float | None
     status: Status
     locked_by: str | None
@@ -137,6 +142,11 @@ class Job(msgspec.Struct, frozen=True, gc=False):
             return None
         result: JsonObject = msgspec.json.decode(self.result_json)
         return result
+
+    @property
+    def error_summary(self) -> str | None:
+        """The one line of ``last_error`` that names the exception and its message; None before the first error."""
+        return None if self.last_error is None else error_summary(self.last_error)
 
     def __repr__(self) -> str:
         return (

@@ -114,7 +114,7 @@ def result_codec(annotation: object, *, where: str) -> ResultCodec[object]:
     return ResultCodec(
         annotation=annotation,
         where=where,
-        wire=_wire(kinds, where) if kinds else None,
+        wire=_wire(kinds, where).of_results() if kinds else None,
         allows_none=len(kinds) < len(members),
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pqrun.errors import PayloadError
+from pqrun.job.numbers import expanded_numbers
 
 __all__ = [
     "MAX_JSON_CHARACTERS",
@@ -111,7 +112,7 @@ def dump_object(value: Mapping[str, object], where: str) -> str:
         raise PayloadError(f"{where}: expected a dict, got {type(value).__name__}")
     for path, reason in json_problems(value):
         raise PayloadError(f"{where}: {path or 'the object'}: {reason}", ((path, reason),))
-    text = _ENCODER.encode(dict(value))
+    text = expanded_numbers(_ENCODER.encode(dict(value)))
     if len(text) > MAX_JSON_CHARACTERS:
         raise PayloadError(f"{where}: {len(text)} characters of JSON, more than the {MAX_JSON_CHARACTERS} allowed")
     return text

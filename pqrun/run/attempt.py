@@ -2,7 +2,8 @@
 
 Three kinds of failure are told apart: a payload that does not decode and a result that is refused end the job at once (another try
 cannot help, or would repeat side effects); what the handler raises is an ordinary failure; what we interrupted ourselves is judged by
-the reason. Whatever user code raises, SystemExit and KeyboardInterrupt included, ends here.
+the reason. A payload of a newer version than ours is no failure: it is left to newer workers, unread, since even one that decodes may mean
+something else now. Whatever user code raises, SystemExit and KeyboardInterrupt included, ends here.
 """
 
 import asyncio
@@ -10,11 +11,11 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from pqrun.errors import HandlerTimeout, PayloadDecodeError, PqrunError, ResultError, StoreError
+from pqrun.errors import HandlerTimeout, PayloadDecodeError, PayloadVersionError, PqrunError, ResultError, StoreError
 from pqrun.job.outcome import (
     Cancelled,
     Counts,
@@ -22,6 +23,7 @@ from pqrun.job.outcome import (
     Failed,
     Outcome,
     Retrying,
+    Snoozed,
     decide_after_failure,
     decide_release,
 )
@@ -31,9 +33,11 @@ from pqrun.job.state import Status
 from pqrun.job.storable import error_text, one_line
 from pqrun.run.context import CancelReason, JobContext
 from pqrun.run.handler import Handler
+from pqrun.run.middleware import CallNext, refuse_start, refuse_value
+from pqrun.run.newer import NewerJobs
 from pqrun.run.threads import ThreadCall, start_in_thread
 from pqrun.store import PgJobStore
-from pqrun.store.ports import Connection
+from pqrun.store.ports import AnyConnection, AnySyncConnection
 
 __all__ = ["Attempt", "Completed", "Completions", "Surroundings", "delay_before_next"]
 
@@ -47,9 +51,15 @@ class Completions(Protocol):
     """What ``ctx.complete`` needs of the store."""
 
     async def complete(
-        self, claim: Claim, result: str | None, connection: Connection | None, *, duration_ms: int
+        self, claim: Claim, result: str | None, connection: AnyConnection | None, *, duration_ms: int
     ) -> None:
         """Write DONE on the connection; raise ClaimLost or CompletionRefused where that cannot be."""
+        ...
+
+    def complete_sync(
+        self, claim: Claim, result: str | None, connection: AnySyncConnection, *, duration_ms: int
+    ) -> None:
+        """Do the same on a synchronous connection, in whatever thread."""
         ...
 
     async def find_claim(self, claim: Claim) -> Status | None:
@@ -66,6 +76,7 @@ class Surroundings:
     state: Any
     completions: Completions
     backoff: BackoffPolicy
+    newer: NewerJobs
 
 
 class Completed:
@@ -83,9 +94,15 @@ def delay_before_next(job: Job, policy: BackoffPolicy) -> float:
 
 
 async def _complete(
-    completions: Completions, claim: Claim, started: float, result: str | None, connection: Connection | None
+    completions: Completions, claim: Claim, started: float, result: str | None, connection: AnyConnection | None
 ) -> None:
     await completions.complete(claim, result, connection, duration_ms=_milliseconds_since(started))
+
+
+def _complete_sync(
+    completions: Completions, claim: Claim, started: float, result: str | None, connection: AnySyncConnection
+) -> None:
+    completions.complete_sync(claim, result, connection, duration_ms=_milliseconds_since(started))
 
 
 def _milliseconds_since(started: float) -> int:
@@ -133,8 +150,9 @@ class Attempt:
             worker_id=around.worker_id,
             state=around.state,
             encode=handler.encode,
-            # Not a method of this attempt: a cycle of references would leave each of them to the garbage collector.
+            # Not methods of this attempt: a cycle of references would leave each of them to the garbage collector.
             complete_claim=functools.partial(_complete, around.completions, self.claim, self.started),
+            complete_claim_sync=functools.partial(_complete_sync, around.completions, self.claim, self.started),
         )
 
     async def run(self) -> Outcome | Completed | None:
@@ -143,16 +161,25 @@ class Attempt:
             return self._interrupted(reason, None)
         self.has_begun = True
         try:
-            payload = self._handler.decode(self.job.payload_json)
+            if self.job.payload_version == self._handler.version:
+                payload = self._handler.decode(self.job.payload_json)
+            else:
+                payload = self._handler.read(self.job.payload_json, self.job.payload_version)
+        except PayloadVersionError as error:
+            delay = self._around.newer.put_aside(self.job, known=self._handler.version or 1)
+            return Snoozed(self.claim, f"PayloadVersionError: {error}", delay)
         except PayloadDecodeError as error:
             return Failed(self.claim, self.duration_ms, f"PayloadDecodeError: {error}")
         except BaseException as error:  # noqa: BLE001  # user code in validators: it says that this payload cannot be had
             return Failed(self.claim, self.duration_ms, error_text(error))
+        self.context._payload = payload
         value: object = None
         failure: BaseException | None = None
         try:
             if self._handler.is_async:
                 value = await cast("Awaitable[object]", self._handler.call(self.context, payload))
+            elif self._handler.around is not None:
+                value = await self._surrounded(self._handler.around)
             else:
                 self.thread = start_in_thread(self._handler.call, self.context, payload)
                 value = await self.thread.future
@@ -165,6 +192,27 @@ class Attempt:
         if self.is_given_up:
             return None
         return self._after_return(value) if failure is None else self._after_exception(failure)
+
+    async def _surrounded(self, around: Callable[[CallNext], CallNext]) -> object:
+        """Run a plain function inside its middleware; the attempt lasts until its thread has ended, even if the middleware left it."""
+        try:
+            return await around(self._in_thread)(self.context)
+        finally:
+            if self.thread is not None:
+                if not self._is_torn_down:
+                    await asyncio.wait({self.thread.future})
+                if self.thread.future.done():
+                    self.thread.future.exception()  # looked at: a middleware that left it does not
+
+    async def _in_thread(self, ctx: JobContext[Any], /) -> object:
+        refuse_start(ctx)
+        if self.thread is not None and not self.thread.future.done():
+            raise PqrunError(f"call_next was called again while {one_line(self.job.job_type)} still runs in its thread")
+        self.thread = start_in_thread(self._handler.call, ctx, ctx._payload)
+        await asyncio.wait({self.thread.future})  # a middleware that is cancelled leaves the thread to be waited for
+        value = self.thread.future.result()
+        refuse_value(ctx)
+        return value
 
     def give_up(self) -> Outcome | None:
         """Decide for a handler that ignores being stopped; what it returns later is not written."""
@@ -185,8 +233,8 @@ class Attempt:
 
     @property
     def is_async(self) -> bool:
-        """Whether the handler is a coroutine function, which can be cancelled."""
-        return self._handler.is_async
+        """Whether code of the user's runs in the task, where it can be cancelled: the handler, or the middleware of a plain function."""
+        return self._handler.is_async or self._handler.around is not None
 
     @property
     def duration_ms(self) -> int:
@@ -207,11 +255,16 @@ class Attempt:
 
     def _after_exception(self, error: BaseException) -> Outcome | None:
         reason = self.context.cancel_reason
-        if reason is None and isinstance(error, asyncio.CancelledError) and self.task and self.task.cancelling():
-            reason = "shutdown"  # the event loop is being torn down around us
+        if isinstance(error, asyncio.CancelledError) and self._is_torn_down:
+            reason = "shutdown"
         if reason is not None:
             return self._interrupted(reason, error)
         return self._failed(error_text(error))
+
+    @property
+    def _is_torn_down(self) -> bool:
+        """Whether the event loop is being torn down around us: it was not the worker who cancelled the task."""
+        return self.context.cancel_reason is None and self.task is not None and self.task.cancelling() > 0
 
     def _interrupted(self, reason: CancelReason, error: BaseException | None) -> Outcome | None:
         if reason == "claim_lost":

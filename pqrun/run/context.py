@@ -14,8 +14,9 @@ from typing_extensions import TypeVar
 from pqrun.errors import CompletionRefused
 from pqrun.job.record import Job
 from pqrun.job.storable import one_line
+from pqrun.portal import cross
 from pqrun.store import PgJobStore
-from pqrun.store.ports import Connection
+from pqrun.store.ports import AnyConnection, AnySyncConnection
 
 __all__ = ["CancelReason", "JobContext", "JobLogger"]
 
@@ -54,9 +55,11 @@ class JobContext(Generic[S_co]):
     __slots__ = (
         "_cancel_reason",
         "_complete_claim",
+        "_complete_claim_sync",
         "_completion",
         "_encode",
         "_logger",
+        "_payload",
         "job",
         "state",
         "store",
@@ -80,7 +83,8 @@ class JobContext(Generic[S_co]):
         worker_id: str,
         state: S_co,
         encode: Callable[[object], str | None],
-        complete_claim: Callable[[str | None, Connection | None], Awaitable[None]],
+        complete_claim: Callable[[str | None, AnyConnection | None], Awaitable[None]],
+        complete_claim_sync: Callable[[str | None, AnySyncConnection], None],
     ) -> None:
         self.job = job
         self.store = store
@@ -88,7 +92,11 @@ class JobContext(Generic[S_co]):
         self.state = state
         self._encode = encode
         self._complete_claim = complete_claim
+        self._complete_claim_sync = complete_claim_sync
         self._logger: JobLogger | None = None
+        self._payload: object = (
+            None  # written by the attempt before any code of the user's runs; stays None for low-level handlers
+        )
         # Written by the worker's loop, read by the handler in whatever thread it runs.
         self._cancel_reason: CancelReason | None = None
         # Written here, read by the executor: after it, a row that is still RUNNING means a transaction that did not commit.
@@ -110,21 +118,30 @@ class JobContext(Generic[S_co]):
         return self.job.scheduled_for
 
     @property
+    def payload(self) -> object:
+        """The very object that the handler gets, for middleware and for what a handler calls: its model, decoded and validated.
+
+        A dict by parameter where the function's own parameters are the payload; ``job.payload`` for handlers without decorators.
+        """
+        return self.job.payload if self._payload is None else self._payload
+
+    @property
     def logger(self) -> JobLogger:
         """A logger whose records name this job."""
         if self._logger is None:
             self._logger = JobLogger(self.job)
         return self._logger
 
-    async def complete(self, result: object = None, *, connection: Connection | None = None) -> None:
-        """Record the job as DONE with ``result`` now, inside the open transaction of ``connection``.
+    async def complete(self, result: object = None, *, connection: AnyConnection | None = None) -> None:
+        """Record the job as DONE with ``result`` now, inside the open transaction of ``connection`` (asyncpg, SQLAlchemy, psycopg).
 
         What that transaction writes and the completion then happen together or not at all: exactly-once effects in this
         database. The value that the handler returns later is not stored. Without ``connection`` the completion is committed at
         once. If the transaction is rolled back, the job counts as failed and is tried again.
 
         Raises CompletionRefused after a cancel request or timeout and when called a second time, ClaimLost when this worker no
-        longer owns the job, and ResultError when the result does not satisfy the declared type.
+        longer owns the job, ResultError when the result does not satisfy the declared type, and OptionError for a connection that
+        is synchronous.
         """
         self._refuse_completion()
         text = self._encode(result)
@@ -132,6 +149,24 @@ class JobContext(Generic[S_co]):
         self._completion = True
         try:
             await self._complete_claim(text, connection)
+        except BaseException:
+            self._completion = False
+            raise
+
+    def complete_sync(self, result: object = None, *, connection: AnySyncConnection | None = None) -> None:
+        """Do the same in a plain function: within the open transaction of a Session, psycopg's Connection or Django's connection.
+
+        Without ``connection`` the completion is committed at once. Raises what ``complete`` raises, OptionError where a connection
+        would block an event loop, and WrongLoopError where the call without one would.
+        """
+        if connection is None:
+            cross(self.store.loop, lambda: self.complete(result), instead="await ctx.complete(...)")
+            return
+        self._refuse_completion()
+        text = self._encode(result)
+        self._completion = True
+        try:
+            self._complete_claim_sync(text, connection)
         except BaseException:
             self._completion = False
             raise

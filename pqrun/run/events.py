@@ -27,6 +27,7 @@ __all__ = [
     "LoopBlocked",
     "LoopFailed",
     "LoopResumed",
+    "NeedsNewerCode",
     "Picked",
     "Pruned",
     "Recovered",
@@ -36,6 +37,7 @@ __all__ = [
     "ScheduleFailed",
     "ScheduleOrphaned",
     "ScheduleTaken",
+    "Snoozed",
     "StopRequested",
     "StopStep",
     "ThreadsExhausted",
@@ -90,6 +92,25 @@ class Released(msgspec.Struct, frozen=True):
 
     job: Job
     started: bool
+
+
+class Snoozed(msgspec.Struct, frozen=True):
+    """A claim was given back because its payload needs newer code; the job is due again in ``delay_seconds``, its attempt not counted."""
+
+    job: Job
+    delay_seconds: float
+
+
+class NeedsNewerCode(msgspec.Struct, frozen=True):
+    """Payloads of this version are newer than this worker's code, which knows ``known``, and are left to newer workers.
+
+    Told once for each task and version; ``job_id`` is the first that was met.
+    """
+
+    job_type: str
+    version: int
+    known: int
+    job_id: int
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -258,6 +279,8 @@ Event: TypeAlias = (
     | Failed
     | JobCancelled
     | Released
+    | Snoozed
+    | NeedsNewerCode
     | Recovered
     | ClaimLost
     | StopRequested

@@ -338,7 +338,8 @@ class Executor:
             return
         attempt.context._request_stop(reason)  # the context is the handler's face of this attempt
         self._events.emit(events.StopRequested(attempt.job, reason))
-        if attempt.is_async and attempt.has_begun and attempt.task is not None:
+        # Middleware around a thread is cancelled before and after, not while it waits for it: nobody could tell the thread.
+        if attempt.is_async and attempt.has_begun and attempt.task is not None and not attempt.is_thread_alive:
             attempt.task.cancel()
         attempt.giving_up = asyncio.get_running_loop().call_later(self._grace, self._give_up, attempt)
 

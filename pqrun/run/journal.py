@@ -61,6 +61,8 @@ _LEVELS: dict[type, int] = {
     events.LateReturn: logging.WARNING,
     events.ThreadsExhausted: logging.WARNING,
     events.Unserved: logging.WARNING,
+    events.NeedsNewerCode: logging.WARNING,
+    events.Snoozed: logging.DEBUG,
     events.WorkerDied: logging.WARNING,
     events.LoopBlocked: logging.WARNING,
     events.FiringsMissed: logging.WARNING,
@@ -84,6 +86,8 @@ def _line(event: events.Event) -> str:
             return f"cancelled {_name(job)}"
         case events.Released(job=job):
             return f"released {_name(job)} " + ("after its start" if event.started else "before its start")
+        case events.Snoozed(job=job):
+            return f"put aside {_name(job)}: it needs newer code; again in {event.delay_seconds:.3g} s"
         case events.ClaimLost(job=job):
             return f"claim lost {_name(job)}: it was recovered, finished or removed elsewhere; nothing is written"
         case events.StopRequested(job=job):
@@ -101,8 +105,8 @@ def _worker_line(event: events.Event) -> str:
             return f"recovered {job} from {one_line(event.worker_id)}, now {event.status}: {event.error}"
         case events.ThreadsExhausted():
             return f"{event.threads} given-up threads still run: no plain-function tasks are claimed until one ends"
-        case events.Unserved():
-            return f"unserved: jobs of type {one_line(event.job_type)} wait in queue {one_line(event.queue)}, and no worker serves them"
+        case events.Unserved() | events.NeedsNewerCode():
+            return _left_line(event)
         case events.WorkerDied():
             return f"worker {one_line(event.worker_id)} is dead, recovering its jobs"
         case events.Pruned():
@@ -152,3 +156,12 @@ def _schedule_line(event: events.Event) -> str:
             return f"schedule {name} is not stored: an operator's or another app's has the name; rename one, or give each App a name="
         case _:
             return type(event).__name__
+
+
+def _left_line(event: events.Unserved | events.NeedsNewerCode) -> str:
+    if isinstance(event, events.Unserved):
+        return f"unserved: jobs of type {one_line(event.job_type)} wait in queue {one_line(event.queue)}, and no worker serves them"
+    return (
+        f"{one_line(event.job_type)} id={event.job_id} needs newer code: its payload has version {event.version}, "
+        f"this worker knows version {event.known}; all such jobs are left to newer workers"
+    )

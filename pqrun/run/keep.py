@@ -116,6 +116,8 @@ class Keeper:
         self._is_set_up = False  # the same: whether the present connection listens and holds the lock
         self._streak = ErrorStreak("keep", policy)  # the same
         self._task: asyncio.Task[None] | None = None
+        self._is_held = False  # written by the main loop, read by the keeper's
+        self._still = asyncio.Event()  # of the main loop: the keeper has seen that it is held
 
     def start(self) -> None:
         """Start the thread, or the task."""
@@ -125,14 +127,31 @@ class Keeper:
         else:
             self._task = asyncio.create_task(self._run(), name="pqrun keeper")
 
+    async def hold(self) -> int | None:
+        """Beat no more until ``resume``, as a process that hangs; return our row of the registry, if any, once no beat is under way."""
+        if not self._is_started or self._ended.is_set():
+            return None
+        self._still.clear()
+        self._is_held = True
+        self._call_keeper()
+        try:
+            await self._still.wait()
+        except BaseException:
+            self.resume()
+            raise
+        return self._worker
+
+    def resume(self) -> None:
+        """Beat again; where the row was taken for dead meanwhile, that registers anew."""
+        self._is_held = False
+        self._call_keeper()
+
     async def stop(self, timeout: float) -> bool:
         """Deregister and end; return whether that was in time. The thread is a daemon, so a hung one does not hold the process."""
         self._stop.set()
         if not self._is_started:
             return True
-        if self._own is not None and self._wake is not None:
-            with contextlib.suppress(RuntimeError):  # its loop has just closed
-                self._own.call_soon_threadsafe(self._wake.set)
+        self._call_keeper()
         try:
             await asyncio.wait_for(self._ended.wait(), max(timeout, 0.0))
         except TimeoutError:
@@ -140,6 +159,11 @@ class Keeper:
                 self._task.cancel()
             return False
         return True
+
+    def _call_keeper(self) -> None:
+        if self._own is not None and self._wake is not None:
+            with contextlib.suppress(RuntimeError):  # its loop has just closed
+                self._own.call_soon_threadsafe(self._wake.set)
 
     def _thread(self) -> None:
         asyncio.run(self._run())
@@ -151,12 +175,15 @@ class Keeper:
         watching = None if self._watch is None else asyncio.create_task(self._watch.run(), name="pqrun watch")
         try:
             while not self._stop.is_set():
-                try:
-                    await self._tick(registry)
-                    self._resumed()
-                    seconds = BEAT_SECONDS
-                except Exception as error:  # noqa: BLE001  # the border of the loop: no error of a beat ends the keeper
-                    seconds = self._failed(error)
+                seconds = BEAT_SECONDS
+                if self._is_held:
+                    self._tell(self._still.set)
+                else:
+                    try:
+                        await self._tick(registry)
+                        self._resumed()
+                    except Exception as error:  # noqa: BLE001  # the border of the loop: no error of a beat ends the keeper
+                        seconds = self._failed(error)
                 await self._pause(seconds)
             await self._leave(registry)
         finally:
@@ -165,6 +192,7 @@ class Keeper:
             try:
                 await registry.close()
             finally:
+                self._tell(self._still.set)  # whoever holds it has nothing to wait for
                 self._tell(self._ended.set)
 
     async def _pause(self, seconds: float) -> None:
@@ -172,6 +200,7 @@ class Keeper:
         if not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), seconds)
+        self._wake.clear()
 
     async def _tick(self, registry: Registry) -> None:
         if self._is_set_up and not registry.is_connected:

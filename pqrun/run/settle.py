@@ -209,7 +209,7 @@ class Settler:
             is_ours = status is not Status.FAILED or isinstance(outcome, outcomes.Failed)
             return Settled(outcome.claim, status, None) if is_ours else None
         match outcome:
-            case outcomes.Retrying():
+            case outcomes.Retrying() | outcomes.Snoozed():
                 return Settled(outcome.claim, Status.SCHEDULED, outcome.delay_seconds)
             case outcomes.Released() | outcomes.Recovered():
                 return Settled(outcome.claim, Status.READY, None)
@@ -237,6 +237,9 @@ class Settler:
                     self._events.emit(events.Done(job, outcome.duration_ms))
             case outcomes.Retrying():
                 self._events.emit(events.Retrying(job, one_line(error_summary(outcome.error)), outcome.delay_seconds))
+                self._on_due(max(settled.due_in_seconds or 0.0, 0.0))
+            case outcomes.Snoozed():
+                self._events.emit(events.Snoozed(job, outcome.delay_seconds))
                 self._on_due(max(settled.due_in_seconds or 0.0, 0.0))
             case outcomes.Failed():
                 self._events.emit(events.Failed(job, one_line(error_summary(outcome.error))))

@@ -6,20 +6,32 @@ inserted in the next round. So an id that is returned has committed, or is the c
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
-
-from asyncpg import Record
 
 from pqrun.errors import StoreError
 from pqrun.job.record import Enqueued, NewJob
 from pqrun.store.link import Session
+from pqrun.store.rows import Row
 
-__all__ = ["BATCH_ROWS", "Runs", "announce", "copy_jobs", "insert_or_find", "insert_then_find", "is_for_copy"]
+__all__ = [
+    "BATCH_ROWS",
+    "Joined",
+    "Runs",
+    "announce",
+    "copy_jobs",
+    "insert_in",
+    "insert_or_find",
+    "insert_then_find",
+    "is_for_copy",
+]
 
 BATCH_ROWS = 5_000
 """Rows per statement: few round trips, yet no message of unbounded size."""
 
+BATCH_CHARACTERS = 16_000_000
+"""Payload per statement, the last one not counted: PostgreSQL takes no value above 1 GB, and drivers make several copies of one."""
 
 COPY_LEAST = 200
 """From so many jobs on, COPY is worth its further round trips."""
@@ -30,15 +42,31 @@ COPY_ROWS = 20_000
 COPY_PIECE = 1_000
 """Rows handed to the connection at once: while the server takes one piece the next is made."""
 
-_COLUMNS = ("id", "payload", "job_type", "queue", "priority", "max_attempts", "timeout_seconds", "backoff_seconds")
+_COLUMNS = (
+    *("id", "payload", "job_type", "queue", "priority", "max_attempts", "timeout_seconds", "backoff_seconds"),
+    "payload_version",
+)
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 class Runs(Protocol):
     """Something that runs named statements: a session."""
 
-    async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[Record]:
+    async def run(self, name: str, *arguments: object, timeout: float | None = None) -> Sequence[Row]:
         """Run the statement and return its rows."""
+        ...
+
+
+class Joined(Runs, Protocol):
+    """A session on another library's connection; of a synchronous one, nothing in it ever suspends."""
+
+    @property
+    def is_driven_by_loop(self) -> bool:
+        """Whether it waits by way of the event loop."""
+        ...
+
+    def whole(self) -> AbstractAsyncContextManager[None]:
+        """Keep several statements together: a transaction of ours where each would commit by itself, else nothing."""
         ...
 
 
@@ -51,9 +79,10 @@ def _columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
         [j.max_attempts for j in jobs],
         [j.timeout_seconds for j in jobs],
         [j.dedupe_key for j in jobs],
-        [j.run_after for j in jobs],
+        [None if j.run_after is None else j.run_after.isoformat() for j in jobs],
         [j.delay_seconds for j in jobs],
         [None if j.backoff_seconds is None else _delays(j.backoff_seconds) for j in jobs],
+        [j.payload_version for j in jobs],
     )
 
 
@@ -64,12 +93,32 @@ def _delays(seconds: Sequence[float]) -> str:
 async def insert_or_find(session: Runs, jobs: Sequence[NewJob], *, notify: bool = True) -> list[Enqueued]:
     """Return one Enqueued per job, in order; of equal keys in the batch one is created, and all get its id."""
     found: list[Enqueued | None] = [None] * len(jobs)
-    for start in range(0, len(jobs), BATCH_ROWS):
-        pending = list(range(start, min(start + BATCH_ROWS, len(jobs))))
+    for batch in _batches(jobs):
+        pending = list(batch)
         while pending:
             pending = await _insert(session, jobs, pending, found, notify=notify)
             pending = await _find(session, jobs, pending, found)
     return [enqueued for enqueued in found if enqueued is not None]
+
+
+def _batches(jobs: Sequence[NewJob]) -> Iterator[range]:
+    """Cut into what one statement takes."""
+    start = characters = 0
+    for index, job in enumerate(jobs):
+        if index - start == BATCH_ROWS or characters > BATCH_CHARACTERS:
+            yield range(start, index)
+            start, characters = index, 0
+        characters += len(job.payload)
+    if start < len(jobs):
+        yield range(start, len(jobs))
+
+
+async def insert_in(session: Joined, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Write jobs within another library's transaction. Raises StoreError and its kinds; ConflictError where it must be repeated."""
+    if len(jobs) <= 1:
+        return await insert_or_find(session, jobs)
+    async with session.whole():
+        return await insert_or_find(session, jobs)
 
 
 async def insert_then_find(link: Runs, jobs: Sequence[NewJob], *, notify: bool) -> list[Enqueued | None]:
@@ -144,7 +193,8 @@ async def _pieces(ids: Sequence[int], jobs: Sequence[NewJob]) -> AsyncIterator[b
     for start in range(0, len(jobs), COPY_PIECE):
         lines = []
         for job_id, job in zip(ids[start : start + COPY_PIECE], jobs[start : start + COPY_PIECE], strict=True):
-            kind = (job.job_type, job.queue, job.priority, job.max_attempts, job.timeout_seconds, job.backoff_seconds)
+            name, version = job.job_type, job.payload_version
+            kind = (name, job.queue, job.priority, job.max_attempts, job.timeout_seconds, job.backoff_seconds, version)
             tail = tails.get(kind)
             if tail is None:
                 tail = tails[kind] = _tail(job)
@@ -158,4 +208,4 @@ def _tail(job: NewJob) -> str:
     timeout = "\\N" if job.timeout_seconds is None else repr(job.timeout_seconds)
     backoff = "\\N" if job.backoff_seconds is None else _delays(job.backoff_seconds)
     names = f"{job.job_type.translate(_ESCAPES)}\t{job.queue.translate(_ESCAPES)}"
-    return f"{names}\t{job.priority}\t{job.max_attempts}\t{timeout}\t{backoff}"
+    return f"{names}\t{job.priority}\t{job.max_attempts}\t{timeout}\t{backoff}\t{job.payload_version}"

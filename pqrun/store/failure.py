@@ -5,7 +5,7 @@ The driver's messages are kept (they name tables and SQLSTATEs), its DETAIL is n
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import asyncpg
 
@@ -21,6 +21,7 @@ __all__ = [
     "raise_by_itself",
     "terminate",
     "translate",
+    "translate_foreign",
     "translating",
 ]
 
@@ -89,7 +90,7 @@ def translate(error: BaseException, schema: str = "pqrun") -> PqrunError:
     if isinstance(error, PqrunError):
         return error
     if isinstance(error, asyncpg.PostgresError):
-        return _translate_state(error, schema)
+        return _judge(error.sqlstate, error.message or type(error).__name__, is_conflict(error), schema)
     if isinstance(error, TimeoutError):
         return DatabaseUnavailableError("the database did not answer in time")
     if is_disconnect(error):
@@ -97,17 +98,43 @@ def translate(error: BaseException, schema: str = "pqrun") -> PqrunError:
     return StoreError(f"the database driver failed ({type(error).__name__})")
 
 
-def _translate_state(error: asyncpg.PostgresError, schema: str) -> StoreError:
-    state = error.sqlstate or "?????"
-    said = f"{error.message or type(error).__name__} (SQLSTATE {state})"
+def translate_foreign(error: BaseException, schema: str) -> PqrunError:
+    """Return the same for an error of another library, which may wrap its driver's, and whose own text may quote what was sent."""
+    for one in _layers(error):
+        if isinstance(one, asyncpg.PostgresError | OSError | PqrunError):
+            return translate(one, schema)
+        state = getattr(one, "sqlstate", None) or getattr(one, "pgcode", None)
+        if isinstance(state, str) and one.__cause__ is None:  # else the one below says it better
+            said = getattr(getattr(one, "diag", None), "message_primary", None)
+            return _judge(state, said or type(one).__name__, state in _CONFLICTS, schema)
+    names = {cls.__name__ for one in _layers(error) for cls in type(one).__mro__}
+    if names & _CONNECTION_ERRORS:
+        return DatabaseUnavailableError(f"the connection to the database is gone ({type(error).__name__})")
+    return StoreError(f"the statement could not be run ({type(error).__name__})")
+
+
+_CONNECTION_ERRORS: Final = frozenset({"OperationalError", "InterfaceError", "InternalClientError"})
+"""What PEP 249, and asyncpg, call them when PostgreSQL itself has said nothing."""
+
+
+def _layers(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        inner = getattr(error, "orig", None)  # SQLAlchemy's name for what it wraps
+        error = inner if isinstance(inner, BaseException) else error.__cause__
+
+
+def _judge(sqlstate: str | None, message: str, is_conflict: bool, schema: str) -> StoreError:
+    state = sqlstate or "?????"
+    said = f"{message} (SQLSTATE {state})"
     translated = StoreError(f"the database refused: {said}")
-    if is_conflict(error):
+    if is_conflict:
         translated = ConflictError(f"conflict with a concurrent transaction, repeat yours: {said}")
     elif state in _MISSING:
         translated = SchemaError(f"the pqrun schema is missing or older than this code: {said}; {migrate_hint(schema)}")
     elif state in _UNAVAILABLE_STATES or state.startswith(("08", "53", "58", "XX")):
         translated = DatabaseUnavailableError(f"the database cannot do this now: {said}")
-    translated.sqlstate = error.sqlstate
+    translated.sqlstate = sqlstate
     return translated
 
 

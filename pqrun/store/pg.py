@@ -9,12 +9,13 @@ from typing import Protocol, Self, cast
 
 import asyncpg
 
-from pqrun.errors import JobBusy, JobNotFound, OptionError, ResultTimeout, RetryRefused
+from pqrun.errors import ConfigurationError, JobNotFound, ResultTimeout
 from pqrun.job.dedupe import stored_key
 from pqrun.job.options import (
     check_job_id,
     check_job_type,
     check_max_attempts,
+    check_payload_version,
     check_priority,
     check_queue,
     check_run_after,
@@ -24,14 +25,16 @@ from pqrun.job.outcome import CancelOutcome
 from pqrun.job.record import Enqueued, Job, NewJob
 from pqrun.job.state import Status
 from pqrun.job.storable import dump_object
+from pqrun.store import intervening
 from pqrun.store.borrowed import BorrowedLink
 from pqrun.store.connecting import check_dsn, describe_dsn, open_connection
+from pqrun.store.enqueueing import Joined, insert_in
 from pqrun.store.failure import DRIVER_ERRORS, translating
 from pqrun.store.gathering import GATHER_SECONDS, GATHER_SETTINGS
 from pqrun.store.link import PLANNER_SETTINGS, KeptLink, Link, Session, repeated
 from pqrun.store.migrate import Migration, check_schema, migrate
 from pqrun.store.patience import FIRST_SECONDS, Patience
-from pqrun.store.ports import Connection, Pool
+from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
 from pqrun.store.producing import Producer
 from pqrun.store.rows import stored_job
 from pqrun.store.source import DirectDsn, DsnOpener, FactoryOpener, PoolOpener, PoolSource
@@ -41,11 +44,6 @@ from pqrun.store.waiter import End, Waiter
 __all__ = ["PgJobStore"]
 
 EMBEDDED_PREFIX = "embedded:"
-
-BUSY_SECONDS = 5.0
-"""How long ``cancel`` looks again at a row that another transaction holds."""
-
-BUSY_LOOK_SECONDS = 0.05
 
 
 class _Server(Protocol):
@@ -92,9 +90,27 @@ class PgJobStore:
         return self._source.is_open
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that it is open in, None while it is closed."""
+        return self._source.loop
+
+    @property
+    def is_open_here(self) -> bool:
+        """Whether it is open in the running event loop."""
+        return self._source.is_here
+
+    @property
     def is_pool_handed_in(self) -> bool:
         """Whether connections come from a pool of the caller's."""
         return self._source.is_handed_in
+
+    def another(self) -> "PgJobStore":
+        """Return a store on the same tables for another event loop, not open yet; raises ConfigurationError with a handed-in pool."""
+        if self._source.dsn is None:
+            raise ConfigurationError(
+                "a store with pool= belongs to the event loop of its pool; make the store with a DSN"
+            )
+        return PgJobStore(self._source.dsn, schema=self.schema)
 
     async def start(self) -> None:
         """Open the store; a second start does nothing. An embedded database is started and migrated.
@@ -206,12 +222,14 @@ class PgJobStore:
         priority: int = 0,
         max_attempts: int = 5,
         timeout_seconds: float | None = None,
-        connection: Connection | None = None,
+        payload_version: int = 1,
+        connection: AnyConnection | None = None,
     ) -> int:
         """Add a job and return its id: that of the active job where ``dedupe_key`` (a finished key, per job_type) is taken.
 
-        ``payload`` is a JSON object; ``run_after`` an aware datetime or a delay; ``priority`` a smallint, higher first; ``connection``
-        joins the caller's transaction. Raises PayloadError, OptionError or DedupeKeyError before anything is written.
+        ``payload`` is a JSON object; ``run_after`` an aware datetime or a delay; ``priority`` a smallint, higher first;
+        ``payload_version`` the version of the task that the payload was made for; ``connection`` joins the caller's transaction
+        (asyncpg, SQLAlchemy or psycopg). Raises PayloadError, OptionError or DedupeKeyError before anything is written.
         """
         due, delay = check_run_after(run_after)
         job = NewJob(
@@ -224,18 +242,32 @@ class PgJobStore:
             dedupe_key=None if dedupe_key is None else stored_key(dedupe_key),
             run_after=due,
             delay_seconds=delay,
+            payload_version=check_payload_version(payload_version),
         )
         return (await self.enqueue_jobs([job], connection=connection))[0].id
 
-    async def enqueue_jobs(self, jobs: Sequence[NewJob], *, connection: Connection | None = None) -> list[Enqueued]:
+    async def enqueue_jobs(self, jobs: Sequence[NewJob], *, connection: AnyConnection | None = None) -> list[Enqueued]:
         """Insert validated jobs in one transaction; one Enqueued each, in order. Equal keys share one id.
 
         A single one without ``connection`` travels with others of this process that come at the same time. A deadlock or serialization
         failure is repeated where the transaction is ours, else raised as ConflictError.
         """
         if connection is not None:
-            return await self._producer.write_in(self.session(connection), jobs)
+            session = self.join(connection)
+            if isinstance(session, Session):
+                return await self._producer.write_in(session, jobs)
+            return await insert_in(session, jobs)
         return await self._producer.write(jobs)
+
+    def enqueue_jobs_sync(self, jobs: Sequence[NewJob], connection: AnySyncConnection) -> list[Enqueued]:
+        """Do the same within the caller's transaction on a synchronous connection; the store need not be open, nor any loop run.
+
+        Raises OptionError for a connection that is asynchronous, or that would block an event loop.
+        """
+        session = self.join_sync(connection)
+        from pqrun.store.foreign.driving import run_to_end  # only for those who have such a connection
+
+        return run_to_end(insert_in(session, jobs))
 
     async def get(self, job_id: int) -> Job | None:
         """Return the job as it is now, or None where there is none."""
@@ -247,43 +279,14 @@ class PgJobStore:
 
         Raises JobBusy when another transaction held the row for five seconds.
         """
-        check_job_id(job_id)
-        give_up = asyncio.get_running_loop().time() + BUSY_SECONDS
-        looked_again = False
-        while True:
-            outcome = str((await self.run("cancel", job_id))[0]["outcome"])
-            if outcome == "NOT_FOUND" and not looked_again:
-                looked_again = True  # it may have moved between the two parts while the statement ran
-                continue
-            if outcome != "LOCKED":
-                return CancelOutcome(outcome)
-            if asyncio.get_running_loop().time() > give_up:
-                raise JobBusy(f"job {job_id} is held by another transaction; try again when that has ended", job_id)
-            await asyncio.sleep(BUSY_LOOK_SECONDS)
+        return await intervening.cancel(self.run, check_job_id(job_id))
 
     async def retry(self, job_id: int, *, force: bool = False) -> None:
         """Make a FAILED or CANCELLED job READY again with all its attempts (``force``: a DONE one too, losing its result).
 
         Raises RetryRefused (its ``conflicting_id`` names the active job that has taken the dedupe key) or JobNotFound.
         """
-        check_job_id(job_id)
-        while True:
-            rows = await self.run("retry", job_id, force)
-            if not rows:
-                await self._refuse_retry(job_id)
-            if rows[0]["retried"]:
-                return
-            holder = await self.run("find_active", [rows[0]["job_type"]], [rows[0]["dedupe_key"]])
-            if holder:
-                other = holder[0]["id"]
-                raise RetryRefused(f"job {job_id} is not retried: job {other} has taken its dedupe key", job_id, other)
-
-    async def _refuse_retry(self, job_id: int) -> None:
-        job = await self.get(job_id)
-        if job is None:
-            raise JobNotFound(f"there is no job {job_id} (deleted, or removed by retention)", job_id)
-        hint = "; force=True runs it again" if job.status.is_finished else ", it will run anyway"
-        raise RetryRefused(f"job {job_id} is not retried: it is {job.status.value}{hint}", job_id)
+        await intervening.retry(self.run, check_job_id(job_id), force=force)
 
     async def wait_end(self, job_id: int, timeout: float | None = None) -> End:
         """Wait until the job has finished and return how. Raises JobNotFound and ResultTimeout."""
@@ -314,10 +317,25 @@ class PgJobStore:
         return await repeated(run)
 
     def session(self, connection: Connection) -> Session:
-        """Return pqrun's statements on a connection of the caller's; raises OptionError for what is none."""
-        if not isinstance(connection, Connection):
-            raise OptionError(f"connection: expected an asyncpg connection, got {type(connection).__name__}")
+        """Return pqrun's statements on an asyncpg connection."""
         return Session(cast("asyncpg.Connection", connection), self._statements)
+
+    def join(self, connection: AnyConnection) -> Session | Joined:
+        """Return pqrun's statements within the transaction of an asynchronous connection; raises OptionError for what is none.
+
+        What those on another library's connection raise is translated already.
+        """
+        if isinstance(connection, Connection):
+            return self.session(connection)
+        from pqrun.store.foreign import kinds  # only for those who have such a connection
+
+        return kinds.join(connection, self._statements)
+
+    def join_sync(self, connection: AnySyncConnection) -> Joined:
+        """Return the same for a synchronous connection; raises OptionError for what is none, or would block an event loop."""
+        from pqrun.store.foreign import kinds  # only for those who have such a connection
+
+        return kinds.join_sync(connection, self._statements)
 
     def open_link(
         self, duty: str, *, kept: bool, settings: str = PLANNER_SETTINGS, patience: float = FIRST_SECONDS

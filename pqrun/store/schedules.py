@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from asyncpg import Record
-
 from pqrun.job.definition import Schedule, ScheduleDefinition, join_rule, split_rule
 from pqrun.job.schedule import CatchUp, Rule, check_catch_up
 from pqrun.store.enqueueing import Runs
+from pqrun.store.rows import Row
 
 __all__ = [
     "DUE_ROWS",
@@ -93,18 +92,19 @@ class RunNow(NamedTuple):
     """The active job that has the dedupe key."""
 
 
-def stored_schedule(row: Record) -> Schedule:
+_CONVERTED: Final = {"payload_json", "every", "jitter", "backoff_seconds"}
+_AS_STORED: Final = tuple(field for field in Schedule.__struct_fields__ if field not in _CONVERTED)
+
+
+def stored_schedule(row: Row) -> Schedule:
     """Build a schedule from a row of find_schedules.sql."""
-    columns = dict(row)
-    del columns["clock"]
-    every, jitter = columns.pop("every_seconds"), columns.pop("jitter_seconds")
-    backoff = columns.pop("backoff_seconds")
+    every, backoff = row["every_seconds"], row["backoff_seconds"]
     return Schedule(
-        payload_json=columns.pop("payload"),
+        payload_json=row["payload"],
         every=None if every is None else timedelta(seconds=every),
-        jitter=timedelta(seconds=jitter),
+        jitter=timedelta(seconds=row["jitter_seconds"]),
         backoff_seconds=None if backoff is None else tuple(backoff),
-        **columns,
+        **{column: row[column] for column in _AS_STORED},
     )
 
 
@@ -125,6 +125,7 @@ def _columns(definition: ScheduleDefinition) -> tuple[object, ...]:
         definition.catch_up,
         definition.overlap,
         definition.jitter.total_seconds(),
+        job.payload_version,
     )
 
 
@@ -191,7 +192,7 @@ async def find_due(session: Runs, job_types: Sequence[str], app: str | None, nam
     return DueSchedules(due, last["clock"], last["next_in_seconds"], last["has_dropped"])
 
 
-def _due(row: Record) -> DueSchedule:
+def _due(row: Row) -> DueSchedule:
     rule = join_rule(row["cron"], row["tz"], row["every_seconds"])
     jitter = timedelta(seconds=row["jitter_seconds"])
     return DueSchedule(row["name"], rule, check_catch_up(row["catch_up"]), jitter, row["next_at"], row["revision"])

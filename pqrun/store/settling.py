@@ -3,12 +3,11 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar, assert_never
 
-from asyncpg import Record
-
-from pqrun.job.outcome import Cancelled, Done, Failed, Outcome, Recovered, Released, Retrying
+from pqrun.job.outcome import Cancelled, Done, Failed, Outcome, Recovered, Released, Retrying, Snoozed
 from pqrun.job.record import Claim
 from pqrun.job.state import Status
 from pqrun.store.enqueueing import Runs
+from pqrun.store.rows import Row
 
 __all__ = ["Renewal", "Settled", "find_claim", "renew", "settle"]
 
@@ -76,6 +75,8 @@ class _Columns:
                 self.add(Status.DONE, result=outcome.result, duration_ms=outcome.duration_ms)
             case Retrying():
                 self.add(Status.SCHEDULED, error=outcome.error, delay_seconds=outcome.delay_seconds)
+            case Snoozed():
+                self.add(Status.SCHEDULED, error=outcome.error, delay_seconds=outcome.delay_seconds, attempts=-1)
             case Failed():
                 self.add(Status.FAILED, error=outcome.error, duration_ms=outcome.duration_ms, lost=int(outcome.is_lost))
             case Released():
@@ -146,7 +147,7 @@ async def settle(session: Runs, outcomes: Iterable[Outcome], *, awaited: Collect
     return _settled(batch, rows)
 
 
-def _settled(batch: Sequence[Outcome], rows: Sequence[Record]) -> list[Settled]:
+def _settled(batch: Sequence[Outcome], rows: Sequence[Row]) -> list[Settled]:
     """Read the answer: what is not listed ended as it should, if as many ended as there were to end."""
     ended = sum(row["ended"] or 0 for row in rows)
     if len(rows) == 1 and ended == len(batch):

@@ -170,6 +170,11 @@ class PoolSource:
         return self._pool is not None and self._pid == os.getpid()
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that it is open in; None while it is closed."""
+        return self._loop if self.is_open else None
+
+    @property
     def is_here(self) -> bool:
         """Whether it is open, and in the running loop."""
         return self.is_open and self._loop is asyncio.get_running_loop()

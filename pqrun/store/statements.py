@@ -17,6 +17,7 @@ SCHEMA_NAME_MAX_BYTES = 48
 
 _SCHEMA = re.compile(r"/\*\$schema\*/pqrun\b")
 _LITERAL = re.compile(r"/\*\$literal\*/'pqrun([^']*)'")
+_COMMENT = re.compile(r"--[^\n]*")
 _CHANNEL = re.compile(r"/\*\$channel\*/'pqrun([^']*)'")
 
 
@@ -66,10 +67,19 @@ class Statements:
 
     def __init__(self, schema: str) -> None:
         self.schema = check_schema_name(schema)
+        self._bare: dict[str, str] = {}  # made when first asked for: few have a use for them
         self._texts = {name: render(template, schema) for name, template in _templates().items()}
 
     def __getitem__(self, name: str) -> str:
         return self._texts[name]
+
+    def bare(self, name: str) -> str:
+        """Return a statement without its comments, which name parameters: other drivers would take those for places to fill."""
+        text = self._bare.get(name)
+        if text is None:
+            # Before the schema's name is written in, which may look like a comment.
+            text = self._bare[name] = render(_COMMENT.sub("", _templates()[name]), self.schema)
+        return text
 
     def names(self) -> list[str]:
         """Return the names of all statements, sorted."""

@@ -5,7 +5,7 @@ one of the keeper; the pool serves handlers and results. With a handed-in pool t
 None of these statements runs on the pool as it is: there a plan made while the table was empty could be kept, and scan it whole.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from pqrun.errors import ClaimLost, CompletionRefused
@@ -14,13 +14,15 @@ from pqrun.job.outcome import Done, Failed, Outcome, Retrying
 from pqrun.job.record import Claim, Job
 from pqrun.job.schedule import preview
 from pqrun.job.state import Status
-from pqrun.store import maintaining, schedules, settling
+from pqrun.store import checking, maintaining, schedules, settling
+from pqrun.store.checking import Noted
 from pqrun.store.claiming import ClaimBatch, Claimer, Lane, Promotion, Survey
+from pqrun.store.enqueueing import Runs
 from pqrun.store.failure import translating
 from pqrun.store.link import PLANNER_SETTINGS
 from pqrun.store.maintaining import Overdue, Pruned, Reaped
 from pqrun.store.pg import PgJobStore
-from pqrun.store.ports import Connection
+from pqrun.store.ports import AnyConnection, AnySyncConnection
 from pqrun.store.schedules import DueSchedules, Fired, Firing
 from pqrun.store.settling import Renewal, Settled
 
@@ -117,17 +119,29 @@ class WorkStore:
         return await settling.find_claim(self._settles, claim)
 
     async def complete(
-        self, claim: Claim, result: str | None, connection: Connection | None, *, duration_ms: int
+        self, claim: Claim, result: str | None, connection: AnyConnection | None, *, duration_ms: int
     ) -> None:
         """Write DONE within the caller's transaction, or at once without a connection."""
-        outcome = Done(claim, duration_ms, result)
+        if connection is None:
+            await self._complete(self._settles, Done(claim, duration_ms, result))
+            return
+        session = self._store.join(connection)
+        with translating(self._store.schema):
+            await self._complete(session, Done(claim, duration_ms, result))
+
+    def complete_sync(
+        self, claim: Claim, result: str | None, connection: AnySyncConnection, *, duration_ms: int
+    ) -> None:
+        """Write DONE within the caller's transaction on a synchronous connection; called in a handler's thread."""
+        from pqrun.store.foreign.driving import run_to_end  # only for those who have such a connection
+
+        run_to_end(self._complete(self._store.join_sync(connection), Done(claim, duration_ms, result)))
+
+    async def _complete(self, session: Runs, outcome: Done) -> None:
+        claim = outcome.claim
         # Who begins to wait between this and a late commit of the caller's is told by the next poll.
         awaited = [claim.job_id] if self._is_awaited(claim.job_id) else []
-        if connection is None:
-            settled = await settling.settle(self._settles, [outcome], awaited=awaited)
-        else:
-            with translating(self._store.schema):
-                settled = await settling.settle(self._store.session(connection), [outcome], awaited=awaited)
+        settled = await settling.settle(session, [outcome], awaited=awaited)
         if not settled:
             raise ClaimLost(f"job {claim.job_id} is no longer this worker's: roll the transaction back", claim.job_id)
         if settled[0].status is not Status.DONE:
@@ -162,6 +176,10 @@ class WorkStore:
     async def find_unserved(self) -> list[tuple[str, str]]:
         """Return (queue, job_type) pairs that wait and that no living worker serves."""
         return await maintaining.find_unserved(self._maintenance)
+
+    async def note_shapes(self, shapes: Iterable[Noted]) -> None:
+        """Keep what the payloads of tasks look like."""
+        await checking.note_shapes(self._maintenance, shapes)
 
     async def prune(self, *, age_seconds: float) -> Pruned:
         """Delete a piece of history."""

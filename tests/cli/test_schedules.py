@@ -17,6 +17,10 @@ jobs = App()
 
 @jobs.task
 async def report(ctx: JobContext, day: str) -> None: ...
+
+
+@jobs.task(version=3)
+async def versioned(ctx: JobContext, day: str) -> None: ...
 """
 
 DAILY = ("--cron", "30 2 * * *", "--tz", "Europe/Berlin")
@@ -99,7 +103,7 @@ async def test_with_an_app_the_task_and_its_payload_are_checked(shell: Shell) ->
     added = await shell.json("add", "a", "--task", "report", "--payload", '{"day": "x"}', "--every", "1h", *app)
     assert (added["task"], added["origin"], added["next_at"] is not None) == ("report", "operator", True)
     code, output = await shell("add", "b", "--task", "other", "--every", "1h", *app)
-    assert (code, "no task 'other'; it has report" in output) == (1, True)
+    assert (code, "no task 'other'; it has report, versioned" in output) == (1, True)
     code, output = await shell("add", "b", "--task", "report", "--payload", "{}", "--every", "1h", *app)
     assert (code, "day" in output) == (1, True)
     code, output = await shell("edit", "a", "--payload", '{"day": 5}', *app)
@@ -151,3 +155,21 @@ async def test_the_help_lists_every_subcommand(shell: Shell) -> None:
     output = await shell.says("--help")
     for command in ("list", "show", "add", "edit", "pause", "resume", "run", "remove", "preview"):
         assert f"  {command} " in output
+
+
+async def test_an_app_gives_the_payload_the_version_of_its_task_and_an_edit_without_one_keeps_it(
+    shell: Shell, connection: asyncpg.Connection
+) -> None:
+    async def stored() -> tuple[Any, ...]:
+        return tuple(await connection.fetchrow("SELECT payload, payload_version FROM pqrun.schedules") or ())
+
+    await shell.says("add", "a", "--task", "versioned", "--payload", '{"day": "x"}', *DAILY, "--app", "shop:jobs")
+    assert await stored() == ('{"day": "x"}', 3)
+    await shell.says("edit", "a", "--payload", '{"day": "y"}')
+    assert await stored() == ('{"day": "y"}', 3)
+    await shell.says("edit", "a", "--queue", "slow")
+    assert await stored() == ('{"day": "y"}', 3)
+    await shell.says("edit", "a", "--task", "other")
+    assert await stored() == ('{"day": "y"}', 1)
+    await shell.says("edit", "a", "--task", "versioned", "--app", "shop:jobs")
+    assert await stored() == ('{"day": "y"}', 3)

@@ -5,12 +5,18 @@ A Python block is a whole program, or continues a named one: an HTML comment abo
     <!-- name: shop -->              the block can be continued, and is what ``shop.py`` or ``shop:jobs`` means in a bash block
     <!-- continues: shop -->         the block is appended to that program
     <!-- request: POST /path -->     after the program, its ``app`` is served and must answer this with success
+    <!-- from: examples/shop.py -->  the block stands in that file, which is run and checked where examples are
 
 In a block that continues another, the statements from the first outermost ``await`` on run inside ``async with jobs`` beside a worker, as
-the README tells its readers. A block that defines ``test_`` functions is run by pytest. SQL blocks of a file run in order on one database.
+the README tells its readers. A block that defines ``test_`` functions is run by pytest. SQL blocks of a file run in order on one database,
+where roles get names of the test's own. Two notes are for SQL:
+
+    <!-- needs: pg_cron -->          ``cron.schedule`` is one that runs the command at once
+    <!-- arguments: a|b -->          the values of its question marks, as a driver like JDBC would send them
 """
 
 import ast
+import itertools
 import os
 import re
 import shlex
@@ -18,7 +24,8 @@ import subprocess
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, get_args, get_type_hints
@@ -33,13 +40,18 @@ from pqrun.job.definition import ScheduleDefinition
 from pqrun.job.options import JobOptions
 from pqrun.job.record import NewJob
 from pqrun.job.schedule import check_rule
-from pqrun.worker import RETENTION_DEFAULT, WorkerOptions
+from pqrun.testing.databases import TEST_DSN
+from pqrun.worker_options import RETENTION_DEFAULT, WorkerOptions
+from tests.support.database import connected
+from tests.support.database import run as run_coroutine
+from tests.support.installed import installed_in
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
-KINDS = {"python", "bash", "sql", "text"}
+DJANGO = ROOT / "examples" / "django_shop"
+KINDS = {"python", "bash", "sql", "text", "yaml", "json"}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-VARIABLES = {"PQRUN_DSN", "DATABASE_URL", *(variable.name for variable in WORKER_VARIABLES)}
+VARIABLES = {"PQRUN_DSN", "DATABASE_URL", TEST_DSN, *(variable.name for variable in WORKER_VARIABLES)}
 
 RUN_COMMANDS = ("migrate", "--version")
 """Commands of pqrun that are cheap enough to be run as they stand; of others the help must know every option."""
@@ -101,9 +113,21 @@ def read_blocks(page: Path) -> list[Block]:
 
 
 BLOCKS = [block for page in PAGES for block in read_blocks(page)]
-PYTHON = [block for block in BLOCKS if block.kind == "python"]
+EXCERPTS = [block for block in BLOCKS if "from" in block.notes]
+PYTHON = [block for block in BLOCKS if block.kind == "python" and block not in EXCERPTS]
 BASH = [block for block in BLOCKS if block.kind == "bash"]
+YAML = [block for block in BLOCKS if block.kind == "yaml"]
+JSON = [block for block in BLOCKS if block.kind == "json"]
 NAMED = {block.notes["name"]: block for block in PYTHON if "name" in block.notes}
+
+
+def commands(file: Path) -> list[str]:
+    """Return the indented lines of a module's docstring."""
+    text = ast.get_docstring(ast.parse(file.read_text())) or ""
+    return [line.strip() for line in text.splitlines() if line.startswith("    ")]
+
+
+COMMANDED = [file for file in sorted((ROOT / "examples").glob("**/*.py")) if commands(file)]
 
 
 def each(blocks: Iterable[Block]) -> pytest.MarkDecorator:
@@ -142,10 +166,16 @@ def environment(dsn: str) -> dict[str, str]:
     return {**kept, **shown, "PQRUN_DSN": dsn}
 
 
-def run(*arguments: str, folder: Path, dsn: str = "") -> str:
+def run(*arguments: str, folder: Path, dsn: str = "", **more: str) -> str:
     """Run a command, which must succeed, and return what it prints."""
     done = subprocess.run(
-        arguments, cwd=folder, env=environment(dsn), capture_output=True, text=True, timeout=120, check=False
+        arguments,
+        cwd=folder,
+        env={**environment(dsn), **more},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, f"{shlex.join(arguments)}:\n{done.stdout}{done.stderr}"
     return done.stdout
@@ -176,9 +206,21 @@ def test_every_block_is_of_a_kind_that_is_checked() -> None:
 
 
 def test_every_note_is_one_that_is_known_and_leads_somewhere() -> None:
-    assert {name for block in BLOCKS for name in block.notes} <= {"name", "continues", "request"}
+    assert {name for block in BLOCKS for name in block.notes} <= {
+        "name",
+        "continues",
+        "request",
+        "needs",
+        "arguments",
+        "from",
+    }
     assert len(NAMED) == sum("name" in block.notes for block in BLOCKS), "two blocks have the same name"
     assert {block.notes["continues"] for block in BLOCKS if "continues" in block.notes} <= NAMED.keys()
+
+
+@each(EXCERPTS)
+def test_an_excerpt_stands_in_its_example(block: Block) -> None:
+    assert f"\n{block.text}" in (ROOT / block.notes["from"]).read_text()
 
 
 @each(PYTHON)
@@ -189,9 +231,12 @@ def test_a_python_block_runs(block: Block, dsn: str, tmp_path: Path) -> None:
         text += SERVE.format(method=method, path=path)
     file = tmp_path / f"{block.notes.get('name', 'block')}.py"
     file.write_text(text)
+    paths = installed_in(tmp_path / "installed")
     is_test = re.search(r"^(async )?def test_", text, re.MULTILINE)
     runner = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if is_test else ["-W", "error"]
-    run(sys.executable, *runner, file.name, folder=tmp_path, dsn=dsn)
+    # The fixtures of pqrun make databases of their own, on the server of this session.
+    more = {"PYTHONPATH": paths, "PQRUN_TEST_DSN": dsn} if is_test else {}
+    run(sys.executable, *runner, file.name, folder=tmp_path, dsn=dsn, **more)
 
 
 def test_every_python_block_passes_mypy_strict(tmp_path: Path) -> None:
@@ -200,6 +245,8 @@ def test_every_python_block_passes_mypy_strict(tmp_path: Path) -> None:
         file = tmp_path / f"block_{number}.py"
         file.write_text(program(block))
         places[file.name] = block.place
+    settings = tmp_path / "mypy.ini"
+    settings.write_text("[mypy]\n[mypy-django.*]\nignore_missing_imports = True\n")  # it ships no types
     done = subprocess.run(
         # The project's own settings do not count, as with users.
         [
@@ -207,12 +254,12 @@ def test_every_python_block_passes_mypy_strict(tmp_path: Path) -> None:
             "-m",
             "mypy",
             "--strict",
-            "--config-file=",
+            f"--config-file={settings}",
             f"--cache-dir={ROOT / '.mypy_cache' / 'docs'}",
             *places,
         ],
         cwd=tmp_path,
-        env={**os.environ, "MYPYPATH": str(ROOT / "stubs")},
+        env={**os.environ, "MYPYPATH": os.pathsep.join([str(ROOT / "stubs"), str(ROOT)])},
         capture_output=True,
         text=True,
         timeout=300,
@@ -222,11 +269,50 @@ def test_every_python_block_passes_mypy_strict(tmp_path: Path) -> None:
     assert done.returncode == 0, said + done.stderr
 
 
+CRON = """
+CREATE SCHEMA IF NOT EXISTS cron;
+CREATE OR REPLACE FUNCTION cron.schedule(job_name text, schedule text, command text) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    IF array_length(regexp_split_to_array(schedule, ' '), 1) <> 5 THEN RAISE 'no schedule: %', schedule; END IF;
+    EXECUTE command;
+    RETURN 1;
+END $$;
+"""
+"""In place of pg_cron, which is not everywhere: its commands are run, once."""
+
+
+async def run_sql(block: Block, connection: asyncpg.Connection, role_suffix: str) -> None:
+    """Run a block of SQL as its notes say."""
+    text = re.sub(r"\bshop_(producer|watcher|worker)\b", rf"\g<0>_{role_suffix}", block.text)
+    if "needs" in block.notes:
+        assert block.notes["needs"] == "pg_cron"
+        await connection.execute(CRON)
+    if "arguments" in block.notes:
+        numbers = itertools.count(1)
+        numbered = re.sub(r"\?", lambda _: f"${next(numbers)}", text)
+        assert await connection.fetch(numbered, *block.notes["arguments"].split("|"))
+    else:
+        await connection.execute(text)
+
+
+@asynccontextmanager
+async def roles_dropped(connection: asyncpg.Connection, suffix: str) -> AsyncIterator[None]:
+    """Leave no role behind: they belong to the whole server."""
+    try:
+        yield
+    finally:
+        made = await connection.fetch("SELECT rolname FROM pg_roles WHERE rolname LIKE '%' || $1", f"_{suffix}")
+        for row in made:
+            await connection.execute(f"DROP OWNED BY {row['rolname']}; DROP ROLE {row['rolname']}")
+
+
 @pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in PAGES])
 async def test_the_sql_blocks_of_a_page_run_in_order(page: str, connection: asyncpg.Connection) -> None:
-    for block in BLOCKS:
-        if block.page == page and block.kind == "sql":
-            await connection.execute(block.text)
+    suffix = f"page{os.getpid()}"
+    async with roles_dropped(connection, suffix):
+        for block in BLOCKS:
+            if block.page == page and block.kind == "sql":
+                await run_sql(block, connection, suffix)
 
 
 @each(BASH)
@@ -235,24 +321,58 @@ def test_each_line_of_a_bash_block_is_a_command_that_exists(block: Block, empty_
         check_command(shlex.split(line, comments=True), empty_dsn, tmp_path)
 
 
+@pytest.mark.parametrize("file", COMMANDED, ids=lambda file: str(file.relative_to(ROOT / "examples")))
+def test_each_command_in_the_docstring_of_an_example_exists(file: Path, empty_dsn: str, tmp_path: Path) -> None:
+    for line in commands(file):
+        check_command(shlex.split(line, comments=True), empty_dsn, tmp_path)
+
+
 def check_command(words: list[str], dsn: str, folder: Path) -> None:
     """Check one line; what is not known here fails."""
+    while words and (setting := re.fullmatch(r"([A-Z_]+)=.*", words[0])):
+        assert setting[1] in VARIABLES, words[0]
+        words = words[1:]
     match words:
         case ["pip", "install", *requirements]:
-            for requirement in requirements:
-                found = re.fullmatch(r"pqrun(\[(?P<extras>[\w,]+)\])?", requirement)
-                assert found, f"pip install {requirement}"
-                assert set((found["extras"] or "dev").split(",")) <= EXTRAS.keys(), requirement
+            check_requirements(requirements)
         case ["make", *targets]:
             run("make", "-n", *targets, folder=ROOT)
+        case ["python", "manage.py", _]:
+            assert (DJANGO / "manage.py").exists()
+        case ["uvicorn" | "gunicorn", *options]:
+            check_target(next(word for word in options if ":" in word), r"^{} = \w+\(")
+        case ["flask", "--app", module, "run" | "init-db"]:
+            check_target(f"{module}:app", r"^{} = Flask\(")
+        case ["python", "-m", module]:
+            assert (ROOT / f"{module.replace('.', '/')}.py").exists(), module
         case ["python", file]:
             assert file.removesuffix(".py") in NAMED, f"no block has the name of {file}"
         case ["export", assignment]:
             assert assignment.partition("=")[0] in VARIABLES, assignment
+        case ["psql", "$PQRUN_DSN", "-c", statement]:
+            check_pqrun("migrate", [], dsn, folder)
+            execute(statement, dsn)
         case ["pqrun", command, *rest]:
             check_pqrun(command, rest, dsn, folder)
         case _:
             pytest.fail(f"a line that is not checked: {shlex.join(words)}")
+
+
+def check_requirements(requirements: list[str]) -> None:
+    for requirement in requirements:
+        found = re.fullmatch(r"pqrun(\[(?P<extras>[\w,]+)\])?", requirement)
+        assert found, f"pip install {requirement}"
+        assert set((found["extras"] or "dev").split(",")) <= EXTRAS.keys(), requirement
+
+
+def execute(statement: str, dsn: str) -> None:
+    """Run what psql would, without it: it is not on every machine that has Python."""
+
+    async def once() -> None:
+        async with connected(dsn) as connection:
+            await connection.execute(statement)
+
+    run_coroutine(once())
 
 
 def check_pqrun(command: str, rest: list[str], dsn: str, folder: Path) -> None:
@@ -266,8 +386,17 @@ def check_pqrun(command: str, rest: list[str], dsn: str, folder: Path) -> None:
     for word in rest:
         if word.startswith("-"):
             assert re.search(rf"(?<![\w-]){re.escape(word.partition('=')[0])}\b", text), f"pqrun {command} {word}"
-        elif target := re.fullmatch(r"(\w+):(\w+)", word):
-            assert re.search(rf"^{target[2]} = App\(", NAMED[target[1]].text, re.MULTILINE), word
+        elif re.fullmatch(r"[\w.]+:\w+", word):
+            check_target(word, r"^({} = App\(|from \.\w+ import {}$)")
+
+
+def check_target(target: str, pattern: str) -> None:
+    """Find ``module:name`` in a named block, or in an example, where a line must match the pattern with the name in it."""
+    module, _, name = target.partition(":")
+    path = f"{module.replace('.', '/')}.py"
+    files = [file for folder in (ROOT, DJANGO) if (file := folder / path).exists()]
+    text = NAMED[module].text if module in NAMED else files[0].read_text()
+    assert re.search(pattern.replace("{}", name), text, re.MULTILINE), target
 
 
 def test_the_table_of_variables_is_what_a_worker_reads() -> None:

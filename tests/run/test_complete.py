@@ -220,7 +220,7 @@ async def test_a_completion_that_the_shutdown_undid_costs_no_attempt(store: PgJo
             await asyncio.Event().wait()
 
     job_id = await store.enqueue("t", {}, max_attempts=1)
-    async with working(store, {"t": handler}, shutdown_grace=0.01) as crew:
+    async with working(store, {"t": handler}, shutdown_grace=0.5) as crew:  # and as long for its rollback
         await asyncio.wait_for(begun.wait(), 30)
         await crew.stopped()
     job = await stored(store, job_id)

@@ -8,7 +8,7 @@ import pytest
 from pqrun.errors import CompletionRefused, ResultError
 from pqrun.run.context import CancelReason, JobContext
 from pqrun.store import PgJobStore
-from pqrun.store.ports import Connection
+from pqrun.store.ports import AnyConnection, AnySyncConnection
 from tests.support.jobs import job_record
 
 
@@ -16,11 +16,16 @@ class Recorder:
     """Stands for the claim: takes down what was completed, or refuses."""
 
     def __init__(self) -> None:
-        self.completed: list[tuple[str | None, Connection | None]] = []
+        self.completed: list[tuple[str | None, AnyConnection | AnySyncConnection | None]] = []
         self.failure: Exception | None = None
 
-    async def complete_claim(self, result: str | None, connection: Connection | None) -> None:
+    async def complete_claim(self, result: str | None, connection: AnyConnection | None) -> None:
         await asyncio.sleep(0)
+        if self.failure is not None:
+            raise self.failure
+        self.completed.append((result, connection))
+
+    def complete_claim_sync(self, result: str | None, connection: AnySyncConnection) -> None:
         if self.failure is not None:
             raise self.failure
         self.completed.append((result, connection))
@@ -36,7 +41,13 @@ def make_context(recorder: Recorder, job_type: str = "greet") -> JobContext[str]
     job = job_record(job_type=job_type, attempts=2)
     store = PgJobStore("postgresql://localhost/never_opened")
     return JobContext(
-        job=job, store=store, worker_id="w", state="state", encode=encode, complete_claim=recorder.complete_claim
+        job=job,
+        store=store,
+        worker_id="w",
+        state="state",
+        encode=encode,
+        complete_claim=recorder.complete_claim,
+        complete_claim_sync=recorder.complete_claim_sync,
     )
 
 
@@ -46,6 +57,45 @@ async def test_complete_hands_on_the_encoded_result() -> None:
     await ctx.complete("x")
     assert recorder.completed == [("{x}", None)]
     assert ctx._completion
+
+
+class Transaction:
+    """A synchronous connection, as far as the context looks at it."""
+
+    def begin_nested(self) -> None: ...
+
+    def commit(self) -> None: ...
+
+
+def test_complete_sync_hands_on_the_encoded_result_and_the_connection() -> None:
+    recorder, connection = Recorder(), Transaction()
+    ctx = make_context(recorder)
+    ctx.complete_sync("x", connection=connection)
+    assert recorder.completed == [("{x}", connection)]
+    assert ctx._completion
+    with pytest.raises(CompletionRefused, match="already completed"):
+        ctx.complete_sync(connection=connection)
+
+
+def test_complete_sync_after_a_cancel_request_is_refused() -> None:
+    recorder = Recorder()
+    ctx = make_context(recorder)
+    ctx._request_stop("cancelled")
+    with pytest.raises(CompletionRefused, match="cancelled"):
+        ctx.complete_sync(connection=Transaction())
+    assert recorder.completed == []
+
+
+def test_a_complete_sync_that_failed_may_be_called_again() -> None:
+    recorder = Recorder()
+    ctx = make_context(recorder)
+    recorder.failure = ZeroDivisionError()
+    with pytest.raises(ZeroDivisionError):
+        ctx.complete_sync(connection=Transaction())
+    assert not ctx._completion
+    recorder.failure = None
+    ctx.complete_sync(connection=Transaction())
+    assert len(recorder.completed) == 1
 
 
 async def test_a_second_complete_is_refused_even_when_both_come_at_once() -> None:

@@ -215,6 +215,24 @@ async def test_a_worker_that_was_taken_for_dead_registers_anew() -> None:
     assert registry.calls[-2] == ("deregister", "2")
 
 
+@pytest.mark.parametrize("in_thread", [True, False])
+async def test_held_it_does_not_beat_and_resumed_it_registers_anew_if_it_was_taken_for_dead(in_thread: bool) -> None:
+    registry, told = Registry(), Told()
+    keeper = make_keeper(registry, told, in_thread=in_thread, observer=None, events=Events())
+    keeper.start()
+    await wait_until(lambda: registry.beats >= 3)
+    for number in (1, 2):  # more than once
+        assert await keeper.hold() == number
+        beats = registry.beats
+        registry.is_registered = False
+        assert await keeper.hold() == number  # its loop has come round again
+        assert (registry.beats, told.registered[-1]) == (beats, number)
+        keeper.resume()
+        await wait_until(lambda: registry.is_registered and told.registered[-1] == registry.next_id - 1)
+    assert await keeper.stop(30)
+    assert await keeper.hold() is None  # it has ended: there is nothing to wait for
+
+
 async def test_after_a_lost_connection_it_listens_and_locks_again_under_its_old_number() -> None:
     registry, events = Registry(), Events()
     heard = Recorder(events)

@@ -24,6 +24,7 @@ STATUS_OF: dict[type, Status] = {
     outcomes.Retrying: Status.SCHEDULED,
     outcomes.Failed: Status.FAILED,
     outcomes.Released: Status.READY,
+    outcomes.Snoozed: Status.SCHEDULED,
     outcomes.Cancelled: Status.CANCELLED,
 }
 
@@ -63,7 +64,7 @@ class Ledger:
         if self.looks:
             raise self.looks.pop(0)
         outcome = self.written.get(claim)
-        if outcome is None or isinstance(outcome, (_RETRYING, outcomes.Released)):
+        if outcome is None or isinstance(outcome, (*_RETRYING, outcomes.Released)):
             return None  # what went back to waiting leaves no trace of its claim
         return self._status(outcome)
 
@@ -71,7 +72,7 @@ class Ledger:
         return Status.CANCELLED if outcome.claim in self.cancelled else STATUS_OF[type(outcome)]
 
 
-_RETRYING = outcomes.Retrying
+_RETRYING = (outcomes.Retrying, outcomes.Snoozed)
 
 
 class Book:
@@ -202,6 +203,7 @@ async def test_a_claim_that_does_not_come_back_was_lost(book: Book) -> None:
         (outcomes.Failed, events.Failed),
         (outcomes.Retrying, events.Retrying),
         (outcomes.Released, events.Released),
+        (outcomes.Snoozed, events.Snoozed),
     ],
 )
 async def test_a_write_that_was_in_doubt_and_had_succeeded_is_told_as_written(
@@ -214,6 +216,7 @@ async def test_a_write_that_was_in_doubt_and_had_succeeded_is_told_as_written(
         outcomes.Failed: outcomes.Failed(claim, 3, "x"),
         outcomes.Retrying: outcomes.Retrying(claim, 3, "x", 5.0),
         outcomes.Released: outcomes.Released(claim, started=True, counted=False),
+        outcomes.Snoozed: outcomes.Snoozed(claim, "x", 5.0),
     }
     book.ledger.after = [DatabaseUnavailableError("the connection broke")]
     book.settler.submit(job, made[outcome])

@@ -251,7 +251,7 @@ async def test_resources_that_cannot_be_opened_are_told_to_whoever_runs_it(store
         await fail()
         yield None
 
-    worker = Worker.for_tasks(store=lambda: store, handlers={}, resources=resources, environ={})
+    worker = Worker.for_tasks(store=lambda: store, handlers={}, resources=lambda: resources, environ={})
     with pytest.raises(ValueError, match="no such bucket"):
         await worker.run()
 

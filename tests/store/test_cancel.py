@@ -8,7 +8,7 @@ import pytest
 from pqrun.errors import JobBusy
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.state import FINISHED, Status
-from pqrun.store import PgJobStore, pg
+from pqrun.store import PgJobStore, intervening
 from tests.store.listening import hearing
 from tests.store.locking import holding
 from tests.support.rows import make_job, make_worker
@@ -18,7 +18,9 @@ from tests.support.rows import make_job, make_worker
 async def test_a_job_that_has_not_started_is_cancelled_at_once(
     store: PgJobStore, connection: asyncpg.Connection, status: Status
 ) -> None:
-    job_id = await make_job(connection, status=status, dedupe_key="k", attempts=2, lost=1, releases=1, last_error="x")
+    job_id = await make_job(
+        connection, status=status, dedupe_key="k", attempts=2, lost=1, releases=1, last_error="x", payload_version=3
+    )
     before = await store.get(job_id)
     assert await store.cancel(job_id) is CancelOutcome.CANCELLED
     job = await store.get(job_id)
@@ -26,6 +28,7 @@ async def test_a_job_that_has_not_started_is_cancelled_at_once(
     assert before is not None
     assert (job.status, job.attempts, job.lost, job.releases, job.last_error) == (Status.CANCELLED, 2, 1, 1, "x")
     assert (job.payload, job.run_after, job.created_at) == (before.payload, before.run_after, before.created_at)
+    assert job.payload_version == 3
     assert job.finished_at is not None
     assert job.cancel_requested_at is None
     assert await store.enqueue("t", {}, dedupe_key="k") != job_id
@@ -87,7 +90,7 @@ async def test_a_locked_row_is_looked_at_again_until_it_is_free(
 async def test_a_row_that_stays_locked_raises_busy(
     dsn: str, store: PgJobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pg, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(intervening, "BUSY_SECONDS", 0.01)
     job_id = await store.enqueue("t", {})
     async with holding(dsn, "SELECT FROM pqrun.jobs WHERE id = $1 FOR UPDATE", job_id):
         with pytest.raises(JobBusy, match=f"job {job_id} is held by another transaction") as caught:

@@ -59,6 +59,7 @@ async def test_a_claimed_job_is_running_and_says_whose(
         last_error="before",
         attempts=2,
         backoff_seconds=[1.0, 2.5],
+        payload_version=3,
     )
     before = await connection.fetchval("SELECT clock_timestamp()")
     (job,) = (await claim(claimer)).jobs
@@ -66,6 +67,7 @@ async def test_a_claimed_job_is_running_and_says_whose(
     assert (job.id, job.status, job.attempts, job.max_attempts) == (job_id, Status.RUNNING, 3, 7)
     assert (job.payload, job.timeout_seconds, job.dedupe_key) == ({"a": [1, "ü"]}, 1.5, "k")
     assert (job.last_error, job.backoff_seconds, job.locked_by, job.queue) == ("before", (1.0, 2.5), "w", "default")
+    assert job.payload_version == 3
     assert job.locked_at is not None
     assert before <= job.locked_at <= after
     stored = await store.get(job_id)

@@ -79,6 +79,7 @@ JOBS = st.builds(
     max_attempts=st.integers(1, 2**31 - 1),
     timeout_seconds=st.none() | st.floats(1e-9, 3e8),
     backoff_seconds=DELAYS,
+    payload_version=st.integers(1, 2**31 - 1),
 )
 
 
@@ -114,7 +115,7 @@ def is_same(stored: object, given: object) -> bool:
 
 def assert_equal(stored: asyncpg.Record, job: NewJob) -> None:
     """What a row says is what the job said."""
-    names = ("job_type", "queue", "priority", "max_attempts", "timeout_seconds")
+    names = ("job_type", "queue", "priority", "max_attempts", "timeout_seconds", "payload_version")
     assert [stored[name] for name in names] == [getattr(job, name) for name in names]
     delays = job.backoff_seconds
     assert stored["backoff_seconds"] == (None if delays is None else list(delays))
@@ -150,6 +151,7 @@ async def test_by_copy_and_by_insert_the_same_rows_come_about(
         "max_attempts": 3,
         "timeout_seconds": 0.1,
         "backoff_seconds": (0.1, 1e-7, 31_536_000.0),
+        "payload_version": 7,
     }
     before = await connection.fetchval("SELECT clock_timestamp()")
     await store.enqueue_jobs(jobs(**options))

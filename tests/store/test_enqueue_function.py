@@ -39,10 +39,18 @@ async def test_a_row_is_the_same_whether_sql_or_python_enqueues_it(
     due = datetime(2999, 1, 1, tzinfo=UTC)
     by_sql, _ = await enqueue(
         connection,
-        "'t', '{\"a\": 1}', queue => 'q', dedupe_key => 'k', run_after => $1, priority => 10, max_attempts => 3, timeout_seconds => 1.5",
+        "'t', '{\"a\": 1}', queue => 'q', dedupe_key => 'k', run_after => $1, priority => 10, max_attempts => 3, timeout_seconds => 1.5, "
+        "payload_version => 4",
         due,
     )
-    other = {"queue": "q", "priority": 10, "max_attempts": 3, "timeout_seconds": 1.5, "run_after": due}
+    other = {
+        "queue": "q",
+        "priority": 10,
+        "max_attempts": 3,
+        "timeout_seconds": 1.5,
+        "run_after": due,
+        "payload_version": 4,
+    }
     by_python = await store.enqueue("t", {"a": 1}, dedupe_key="other", **other)  # type: ignore[arg-type]  # a mixed dict
     rows = [
         dict(await connection.fetchrow("SELECT * FROM pqrun.jobs WHERE id = $1", job_id) or {})
@@ -63,6 +71,14 @@ async def test_arguments_go_by_position_in_the_documented_order(
     assert job is not None
     assert (job.queue, job.dedupe_key, job.priority, job.max_attempts, job.timeout_seconds) == ("q", "k", 10, 3, 1.5)
     assert job.run_after == datetime(2999, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("version", [0, -1])
+async def test_a_version_below_one_is_refused_by_name(connection: asyncpg.Connection, version: int) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match="payload_version: expected a whole number from 1; got"):
+        await enqueue(connection, f"'t', '{{}}', payload_version => {version}")
+    with pytest.raises(asyncpg.NotNullViolationError, match="payload_version"):
+        await enqueue(connection, "'t', '{}', payload_version => NULL")
 
 
 async def test_a_duplicate_gives_the_active_id_and_changes_nothing(

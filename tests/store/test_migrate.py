@@ -288,6 +288,64 @@ async def test_a_migration_that_fails_leaves_nothing_behind(empty_dsn: str, monk
         assert len(await PgJobStore(empty_dsn).migrate()) == len(known)
 
 
+async def apply(connection: asyncpg.Connection, *which: Migration) -> None:
+    """By hand, as an older version of pqrun would have."""
+    await connection.execute("CREATE SCHEMA IF NOT EXISTS pqrun")
+    for migration in which:
+        await connection.execute(migration.template)
+
+
+async def test_the_version_of_payloads_comes_without_rewriting_a_table_and_rows_of_before_are_of_the_first(
+    empty_dsn: str,
+) -> None:
+    jobs, payload_version = migrations()[:2]
+    async with connected(empty_dsn) as connection:
+        await apply(connection, jobs)
+        await connection.execute("INSERT INTO pqrun.jobs (job_type) VALUES ('t')")
+        await connection.execute(
+            "INSERT INTO pqrun.jobs (job_type, status, finished_at) VALUES ('t', 'CANCELLED', now())"
+        )
+        files = "SELECT pg_relation_filenode('pqrun.jobs_active'), pg_relation_filenode('pqrun.jobs_finished')"
+        before = await connection.fetchrow(files)
+        await apply(connection, payload_version)
+        assert await connection.fetchrow(files) == before
+        assert [row[0] for row in await connection.fetch("SELECT payload_version FROM pqrun.jobs")] == [1, 1]
+
+
+async def test_rights_on_the_function_and_the_registry_hold_for_what_takes_their_place(
+    empty_dsn: str, connection: asyncpg.Connection
+) -> None:
+    jobs, payload_version, schedules = migrations()[:3]
+    async with connected(empty_dsn) as owner:
+        await apply(owner, jobs)
+        async with owner.transaction():  # roles belong to the whole server: rolled back with the rest
+            await owner.execute("""
+                CREATE ROLE "Producer"; CREATE ROLE worker; CREATE ROLE stranger;
+                GRANT USAGE ON SCHEMA pqrun TO PUBLIC;
+                REVOKE EXECUTE ON FUNCTION pqrun.enqueue FROM PUBLIC;
+                GRANT EXECUTE ON FUNCTION pqrun.enqueue TO "Producer" WITH GRANT OPTION;
+                GRANT SELECT, INSERT, UPDATE, DELETE ON pqrun.workers TO worker;
+            """)
+            await apply(owner, payload_version, schedules)
+            function = "SELECT has_function_privilege($1, (SELECT oid FROM pg_proc WHERE proname = 'enqueue'), $2)"
+            may = [await owner.fetchval(function, role, "EXECUTE") for role in ("Producer", "worker", "stranger")]
+            assert may == [True, False, False]
+            assert await owner.fetchval(function, "Producer", "EXECUTE WITH GRANT OPTION")
+            for table in ("pqrun.task_shapes", "pqrun.schedules"):
+                query = f"SELECT has_table_privilege($1, '{table}', $2)"
+                assert [await owner.fetchval(query, role, "INSERT") for role in ("Producer", "worker")] == [False, True]
+            await owner.execute(
+                'DROP OWNED BY "Producer", worker; DROP ROLE "Producer"; DROP ROLE worker; DROP ROLE stranger'
+            )
+    async with connected(empty_dsn) as untouched:
+        await untouched.execute("DROP SCHEMA pqrun CASCADE")
+        await apply(untouched, jobs, payload_version)
+        names = "SELECT proname FROM pg_proc WHERE pronamespace = 'pqrun'::regnamespace ORDER BY 1"
+        assert [row[0] for row in await untouched.fetch(names)] == ["enqueue", "stored_key"]
+        acl = "SELECT proacl FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = 'pqrun'::regnamespace"
+        assert await untouched.fetchval(acl) is None  # open to all, as it was
+
+
 async def test_migrations_are_valid_in_psql_as_they_stand(empty_dsn: str, connection: asyncpg.Connection) -> None:
     async with connected(empty_dsn) as by_hand:
         await by_hand.execute("CREATE SCHEMA pqrun")

@@ -260,7 +260,7 @@ async def test_an_insert_of_many_joins_what_it_inserted_without_comparing_all_wi
 ) -> None:
     count = 2000
     columns = [["t"] * count, ["{}"] * count, ["default"] * count, [0] * count, [5] * count, [None] * count]
-    columns += [[f"new{n}" for n in range(count)], [None] * count, [None] * count, [None] * count]
+    columns += [[f"new{n}" for n in range(count)], [None] * count, [None] * count, [None] * count, [1] * count]
     async with explaining(seeded, kept=False) as explainer:
         plan = await explainer.plan("enqueue", *columns, True, generic=generic)
     assert plan.buffers <= count * BUFFERS_PER_ROW, plan.text
@@ -294,6 +294,18 @@ async def test_ends_are_found_by_primary_key(seeded: str, generic: bool) -> None
 
 
 @modes
+async def test_a_piece_of_a_check_is_read_by_primary_key_from_its_boundary_on(seeded: str, generic: bool) -> None:
+    job_ids, _ = await ids(seeded, "READY", 2)
+    async with explaining(seeded, kept=True) as explainer:
+        plan = await explainer.plan("page_waiting", job_ids[0], 2**62, BATCH, 10**6, ["t"], generic=generic)
+        assert_cheap(plan, {"jobs_active_pkey"}, BATCH // 5)
+        plan = await explainer.plan("count_waiting", job_ids[0], BATCH, 10, generic=generic)
+        assert_cheap(plan, {"jobs_active_pkey"}, BATCH // 5)
+        plan = await explainer.plan("find_waiting", job_ids, generic=generic)
+        assert_cheap(plan, {"jobs_active_pkey"}, 2)
+
+
+@modes
 async def test_lost_jobs_are_found_by_their_worker(seeded: str, generic: bool) -> None:
     async with explaining(seeded, kept=True) as explainer:
         plan = await explainer.plan("find_lost", 500, generic=generic)
@@ -319,6 +331,9 @@ async def test_plans_made_while_the_tables_were_empty_use_indexes(databases: Dat
         "claim": claim_arguments(0),
         "claim_suspect": (None, ["t"], 1, "w", []),
         "survey": (None, 100),
+        "count_waiting": (0, 100, 10),
+        "page_waiting": (0, 100, 100, 1000, ["t"]),
+        "find_waiting": ([1],),
         "promote": (datetime(2000, 1, 1, tzinfo=UTC), 100),
         "settle": ("{1}", "{1}", "{DONE}", nothing, nothing, "{0}", nothing, [0], [0], [0], []),
         "renew": ([1], [1]),

@@ -39,6 +39,7 @@ async def test_a_finished_job_is_ready_with_all_its_attempts(
         lost=2,
         releases=3,
         backoff_seconds=[1.0],
+        payload_version=3,
     )
     before = await snapshot(connection, job_id)
     async with hearing(dsn) as heard:
@@ -50,7 +51,7 @@ async def test_a_finished_job_is_ready_with_all_its_attempts(
     assert (after["status"], after["attempts"], after["lost"], after["releases"]) == ("READY", 0, 0, 0)
     same = ("payload", "queue", "priority", "max_attempts", "timeout_seconds", "dedupe_key", "created_at", "last_error")
     assert [after[name] for name in same] == [before[name] for name in same]
-    assert (after["job_type"], after["backoff_seconds"]) == ("t", [1.0])
+    assert (after["job_type"], after["backoff_seconds"], after["payload_version"]) == ("t", [1.0], 3)
     assert after["place"] != before["place"]
     assert after["place"] == await connection.fetchval("SELECT last_value FROM pqrun.jobs_place_seq")
     now = await connection.fetchval("SELECT clock_timestamp()")

@@ -74,6 +74,7 @@ async def test_a_firing_inserts_the_job_with_all_that_the_schedule_says_and_move
     job = NewJob(
         job_type="t",
         payload='{"a": 1}',
+        payload_version=4,
         queue="q",
         priority=3,
         max_attempts=2,
@@ -94,7 +95,7 @@ async def test_a_firing_inserts_the_job_with_all_that_the_schedule_says_and_move
         2,
     )
     assert (stored.timeout_seconds, stored.backoff_seconds, stored.status) == (9.5, (1.0, 2.0), Status.READY)
-    assert stored.scheduled_for == stored.run_after == LONG_AGO
+    assert (stored.scheduled_for, stored.run_after, stored.payload_version) == (LONG_AGO, LONG_AGO, 4)
     after = await get(session)
     assert (after.next_at, after.last_at, after.last_job_id, after.revision) == (LATER, LONG_AGO, 1, 1)
 
@@ -526,3 +527,22 @@ async def test_a_connection_for_schedules_is_opened_only_where_there_are_some(
     await work.find_due_schedules(["t"], None, [])
     assert sorted(await connection.fetchval(names)) == ["pqrun maintain", "pqrun schedule"]
     await work.close(1.0)
+
+
+async def test_the_version_of_the_payload_is_stored_edited_declared_and_goes_into_a_run_out_of_turn(
+    session: Session, store: PgJobStore
+) -> None:
+    job = NewJob(job_type="t", payload="{}", payload_version=2)
+    assert await schedules.declare(session, definition(job=job), LATER, "shop") == "new"
+    assert (await get(session)).definition.job.payload_version == 2
+    raised = msgspec.structs.replace(job, payload_version=3)
+    assert await schedules.declare(session, definition(job=raised), LATER, "shop") == "changed"
+    assert (await get(session)).payload_version == 3
+    edited = definition(job=msgspec.structs.replace(job, payload_version=5))
+    assert await schedules.edit(session, edited, None, (await get(session)).revision)
+    made_now = await schedules.run_now(session, "s")
+    assert made_now is not None
+    assert made_now.job_id is not None
+    stored = await store.get(made_now.job_id)
+    assert stored is not None
+    assert stored.payload_version == 5

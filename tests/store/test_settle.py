@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from pqrun.errors import StoreError
-from pqrun.job.outcome import Cancelled, Done, Failed, Outcome, Recovered, Released, Retrying
+from pqrun.job.outcome import Cancelled, Done, Failed, Outcome, Recovered, Released, Retrying, Snoozed
 from pqrun.job.record import Claim, Job
 from pqrun.job.state import Status
 from pqrun.store import PgJobStore
@@ -134,6 +134,49 @@ async def test_a_recovered_job_counts_the_attempt_and_the_loss(
     row = await raw(connection, claim)
     assert (row["attempts"], row["lost"], row["last_error"], row["place"]) == (2, 2, "lost its worker", before["place"])
     assert is_unlocked(row)
+
+
+async def test_a_snoozed_job_is_due_after_its_delay_and_costs_no_attempt(
+    link: KeptLink, store: PgJobStore, connection: asyncpg.Connection, make_running: MakeRunning
+) -> None:
+    claim = await make_running(attempts=2, payload_version=3)
+    before = await connection.fetchval("SELECT clock_timestamp()")
+    (written,) = await settle(link, [Snoozed(claim, "needs newer code", 30.0)])
+    assert (written.claim, written.status) == (claim, Status.SCHEDULED)
+    assert written.due_in_seconds == pytest.approx(30.0, abs=1.0)
+    job = await found(store, claim)
+    assert (job.status, job.attempts, job.releases, job.lost) == (Status.SCHEDULED, 1, 0, 0)
+    assert (job.last_error, job.payload_version, job.claim_id, job.locked_by) == ("needs newer code", 3, None, None)
+    assert (job.run_after - before).total_seconds() == pytest.approx(30.0, abs=5.0)
+
+
+OUTCOMES: list[Callable[[Claim], Outcome]] = [
+    lambda claim: Done(claim, 1, None),
+    lambda claim: Failed(claim, 1, "x"),
+    lambda claim: Cancelled(claim, 1),
+    lambda claim: Retrying(claim, 1, "x", 1.0),
+    lambda claim: Released(claim, started=True, counted=False),
+    lambda claim: Recovered(claim, "x"),
+    lambda claim: Snoozed(claim, "x", 1.0),
+]
+
+
+@pytest.mark.parametrize("make", OUTCOMES)
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_the_version_of_the_payload_stays_with_the_job_whatever_becomes_of_it(
+    link: KeptLink,
+    store: PgJobStore,
+    connection: asyncpg.Connection,
+    make_running: MakeRunning,
+    make: Callable[[Claim], Outcome],
+    is_cancelled: bool,
+) -> None:
+    claim = await make_running(payload_version=3)
+    if is_cancelled:
+        await store.cancel(claim.job_id)
+    await settle(link, [make(claim)])
+    job = await found(store, claim)
+    assert (job.payload_version, job.status is Status.RUNNING) == (3, False)
 
 
 async def test_cancelled_says_so(link: KeptLink, store: PgJobStore, make_running: MakeRunning) -> None:

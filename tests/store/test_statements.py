@@ -28,6 +28,7 @@ _CLAIMED = {
     "lost": "int4",
     "releases": "int4",
     "backoff_seconds": "float8[]",
+    "payload_version": "int4",
     "scheduled_for": "float8",
 }
 _STORED = {
@@ -48,6 +49,7 @@ _STORED = {
     "lost": "int4",
     "releases": "int4",
     "backoff_seconds": "float8[]",
+    "payload_version": "int4",
     "scheduled_for": "timestamptz",
     "status": "text",
     "locked_by": "text",
@@ -67,10 +69,11 @@ _TAKEN_BACK = {
     "releases": "int4",
     "worker_id": "text",
 }
+_WAITING = {"id": "int8", "job_type": "text", "payload_version": "int4", "payload": "text"}
 
 EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "add_schedule": (
-        "text text text text int2 int4 float8 text float8[] text text float8 text text float8 timestamptz bool",
+        "text text text text int2 int4 float8 text float8[] text text float8 text text float8 int4 timestamptz bool",
         {"name": "text", "told": "bool"},
     ),
     "announce": ("text[] int2[] bool", {"told": "int8"}),
@@ -80,21 +83,34 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "cancel": ("int8", {"outcome": "text", "told": "int8", "announced": "int8"}),
     "claim": ("text[] int2[] int8[] text[] int4 int4 int8 text int4 text[] int8[]", _CLAIMED),
     "claim_suspect": ("text[] text[] int8 text int8[]", _CLAIMED),
+    "count_due": ("text[] text[]", {"due": "int8"}),
+    "count_waiting": (
+        "int8 int4 int4",
+        {
+            "job_type": "text",
+            "payload_version": "int4",
+            "queue": "text",
+            "jobs": "int8",
+            "last_id": "int8",
+            "ids": "int8[]",
+        },
+    ),
     "declare_schedule": (
-        "text text text text int2 int4 float8 text float8[] text text float8 text text float8 timestamptz text text bool",
+        "text text text text int2 int4 float8 text float8[] text text float8 text text float8 int4 timestamptz text text bool",
         {"change": "text", "told": "int8"},
     ),
     "deregister": ("int8", {"id": "int8", "told": "bool"}),
+    "drop_connections": ("text int8", {"ended": "int8"}),
     "edit_schedule": (
-        "text text text text int2 int4 float8 text float8[] text text float8 text text float8 timestamptz int8",
+        "text text text text int2 int4 float8 text float8[] text text float8 text text float8 int4 timestamptz int8",
         {"name": "text", "told": "bool"},
     ),
     "enqueue": (
-        "text[] text[] text[] int2[] int4[] float8[] text[] timestamptz[] float8[] text[] bool",
+        "text[] text[] text[] int2[] int4[] float8[] text[] text[] float8[] text[] int4[] bool",
         {"position": "int4", "id": "int8"},
     ),
     "enqueue_one": (
-        "text text text int2 int4 float8 text timestamptz float8 text bool",
+        "text text text int2 int4 float8 text text float8 text int4 bool",
         {"position": "int4", "id": "int8", "told": "text"},
     ),
     "find_active": ("text[] text[]", {"position": "int4", "id": "int8"}),
@@ -138,6 +154,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "catch_up": "text",
             "overlap": "text",
             "jitter_seconds": "float8",
+            "payload_version": "int4",
             "next_at": "timestamptz",
             "last_at": "timestamptz",
             "last_job_id": "int8",
@@ -152,7 +169,9 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "clock": "timestamptz",
         },
     ),
+    "find_shapes": ("text[]", {"job_type": "text", "version": "int4", "shape": "text"}),
     "find_unserved": ("int4", {"queue": "text", "job_type": "text"}),
+    "find_waiting": ("int8[]", _WAITING),
     "fire_schedules": (
         "text[] timestamptz[] int8[] timestamptz[] text[] timestamptz[] timestamptz[]",
         {"name": "text", "is_busy": "bool", "jobs": "int4", "last_job_id": "int8"},
@@ -160,7 +179,11 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "forget_workers": ("float8", {"id": "int8"}),
     "get": ("int8", _STORED),
     "hold_lock": ("int8", {"has_lock": "bool"}),
+    "list_active": ("text[] int4", _STORED | {"in_seconds": "float8"}),
+    "list_claims": ("int8", {"id": "int8"}),
+    "note_shapes": ("text[] int4[] text[]", {"job_type": "text", "version": "int4"}),
     "orphan_schedules": ("text text[] int8", {"name": "text"}),
+    "page_waiting": ("int8 int8 int4 int8 text[]", _WAITING),
     "pause_schedule": ("text", {"name": "text"}),
     "probe_lock": ("int8[]", {"id": "int8"}),
     "promote": (
@@ -193,6 +216,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "messages": "int8",
         },
     ),
+    "shift_times": ("float8", {"jobs": "int8", "told": "int8"}),
     "survey": ("text[] int4", {"queue": "text", "priority": "int2", "suspect": "bool"}),
     "take_ids": ("int4", {"id": "int8"}),
     "touch_schedules": ("text[] text[] text", {"name": "text"}),

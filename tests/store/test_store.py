@@ -348,7 +348,7 @@ async def test_what_is_no_id_is_told(store: PgJobStore, job_id: Any) -> None:
 
 async def test_what_is_no_connection_is_told(store: PgJobStore) -> None:
     given: Any = object()
-    with pytest.raises(OptionError, match="connection: expected an asyncpg connection, got object"):
+    with pytest.raises(OptionError, match=r"connection: expected an asyncpg connection, .*; got object"):
         await store.enqueue("t", {}, connection=given)
 
 
@@ -369,3 +369,19 @@ async def test_a_job_shows_no_payload_result_or_error_in_its_repr(
     assert again.status is Status.SCHEDULED
     assert "hunter2" not in repr((job, again))
     await link.close()
+
+
+async def test_another_store_on_the_same_tables_is_one_for_another_loop(dsn: str) -> None:
+    store = PgJobStore(dsn)
+    before = store.is_open_here
+    async with store, store.another() as other:
+        assert (before, store.is_open_here) == (False, True)
+        job_id = await store.enqueue("t", {})
+        assert await other.get(job_id) is not None
+        assert other.schema == store.schema
+
+
+async def test_a_store_on_a_handed_in_pool_has_no_other(dsn: str) -> None:
+    async with asyncpg.create_pool(dsn, min_size=0, max_size=1) as pool:
+        with pytest.raises(ConfigurationError, match="belongs to the event loop of its pool"):
+            PgJobStore(pool=pool).another()

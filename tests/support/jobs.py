@@ -33,6 +33,7 @@ def job_record(job_id: int = 7, **changes: Any) -> Job:
         lost=0,
         releases=0,
         backoff_seconds=None,
+        payload_version=1,
         _scheduled_for=None,
         status=Status.RUNNING,
         locked_by=None,

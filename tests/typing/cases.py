@@ -4,9 +4,10 @@ A line that ends in `# E` must be reported by both checkers; no other line may b
 The file is checked, never run.
 """
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, TypeVar, assert_type
@@ -14,18 +15,26 @@ from typing import TypedDict as StandardTypedDict
 
 import asyncpg
 import msgspec
+import psycopg
 from pydantic import BaseModel, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
 
 from pqrun import (
     App,
     BackoffPolicy,
     Call,
+    CallNext,
     CancelOutcome,
+    CheckReport,
     Connection,
+    Deferral,
     Job,
     JobContext,
     JobHandle,
+    JsonObject,
+    JsonValue,
     PgJobStore,
     Preview,
     Schedule,
@@ -294,6 +303,7 @@ class Tasks:
 
 async def calls_that_fit(tasks: Tasks, connection: Connection, when: datetime) -> None:
     assert_type(await keep.defer(text="x"), JobHandle[Kept])
+    assert_type(await keep.find(1), Job | None)
     assert_type(await other_module.keep.defer(text="x"), JobHandle[Kept])
     assert_type(await tasks.keep.defer(text="x"), JobHandle[Kept])
     assert_type(await Tasks.keep.defer(text="x"), JobHandle[Kept])
@@ -319,6 +329,42 @@ async def calls_that_fit(tasks: Tasks, connection: Connection, when: datetime) -
     assert_type(await model_or_none.defer(), JobHandle[None])
     assert_type(await decorated.defer(user_id=1), JobHandle[Sent])
     await with_all_options.defer([uuid.uuid4()])
+
+
+def synchronous_calls_that_fit(tasks: Tasks, when: datetime) -> None:
+    assert_type(keep.defer_sync(text="x"), JobHandle[Kept])
+    assert_type(other_module.keep.defer_sync(text="x"), JobHandle[Kept])
+    assert_type(tasks.mine.defer_sync(user_id=1), JobHandle[Sent | None])
+    assert_type(optional_result.defer_sync(UserWithNote(user_id=1)), JobHandle[Sent | None])
+    assert_type(boxed.defer_sync(Box[int](item=1)), JobHandle[Box[str]])
+    assert_type(checked.defer_sync(1), JobHandle[Checked])
+    assert_type(counted.defer_sync({"a": 1}), JobHandle[Counted])
+    assert_type(plain_function.defer_sync(1, flag=True), JobHandle[Sent])
+    assert_type(without_payload.defer_sync(), JobHandle[None])
+    assert_type(two_models.defer_sync(User(user_id=1), point=Point(1)), JobHandle[None])
+    assert_type(keep.options(priority=1, run_after=when).defer_sync(text="x"), JobHandle[Kept])
+    assert_type(keep.defer_sync(text="x").result_sync(), Kept)
+    assert_type(optional_result.defer_sync(user_id=1).result_sync(timeout=timedelta(seconds=1)), Sent | None)
+    assert_type(keep.handle(1).result_sync(timeout=0), Kept)
+    assert_type(keep.find_sync(1), Job | None)
+    assert_type(jobs.defer_many_sync(boxed.call(item=i) for i in range(3)), list[JobHandle[Box[str]]])
+    mixed = jobs.defer_many_sync([keep.call(text="x"), row.call(a=1), counted.call({"a": 1})])
+    assert_type(mixed[0].id, int)
+    jobs.close_sync()
+
+
+def synchronous_calls_in_a_transaction(session: Session, psycopg_connection: psycopg.Connection) -> None:
+    assert_type(keep.options(connection=session).defer_sync(text="x"), JobHandle[Kept])
+    assert_type(keep.options(connection=psycopg_connection).defer_sync(text="x"), JobHandle[Kept])
+    assert_type(jobs.defer_many_sync([keep.call(text="x")], connection=session), list[JobHandle[Kept]])
+    assert_type(jobs.defer_many_sync([keep.call(text="x")], connection=psycopg_connection), list[JobHandle[Kept]])
+
+
+def handles_in_synchronous_code(handle: JobHandle[Kept]) -> None:
+    assert_type(handle.status_sync(), Status)
+    assert_type(handle.job_sync(), Job)
+    assert_type(handle.cancel_sync(), CancelOutcome)
+    handle.retry_sync(force=True)
 
 
 async def options_that_fit(connection: Connection, when: datetime) -> None:
@@ -399,6 +445,30 @@ async def calls_that_do_not_fit(connection: Connection, when: datetime) -> None:
     await decorated.defer(user_id="x")  # E
     keep.call(txt="x")  # E
     keep.handle("1")  # E
+    keep.find_sync("1")  # E
+    await keep.find("1")  # E
+
+
+def synchronous_calls_that_do_not_fit(
+    handle: JobHandle[Sent | None], connection: Connection, asynchronous: AsyncSession
+) -> None:
+    keep.defer_sync(txt="x")  # E
+    keep.defer_sync(text=1)  # E
+    keep.defer_sync()  # E
+    optional_result.defer_sync(User(user_id=1))  # E
+    boxed.defer_sync(item="x")  # E
+    counted.defer_sync({"b": 1})  # E
+    plain_function.defer_sync(1, True)  # E
+    without_payload.defer_sync(1)  # E
+    two_models.defer_sync(User(user_id=1))  # E
+    keep.options(priority=1).defer_sync(txt="x")  # E
+    jobs.defer_many_sync([keep.defer_sync(text="x")])  # E
+    jobs.defer_many_sync(keep.call(text="x"))  # E
+    jobs.defer_many_sync([keep.call(text="x")], connection=connection)  # E
+    jobs.defer_many_sync([keep.call(text="x")], connection=asynchronous)  # E
+    repr(handle.result_sync().message_id)  # E
+    handle.result_sync(timeout="1")  # E
+    handle.retry_sync(True)  # E
 
 
 async def options_that_do_not_fit(when: datetime) -> None:
@@ -476,6 +546,196 @@ def state_as_object(ctx: JobContext[object], a: int) -> None: ...
 App(resources=3)  # E
 App(resources=open_resources())  # E
 App(dns="x")  # E
+
+
+# middleware
+
+
+class State:
+    name: str = ""
+
+
+@asynccontextmanager
+async def opens_state() -> AsyncIterator[State]:
+    yield State()
+
+
+with_state = App(resources=opens_state)
+
+
+@with_state.middleware
+async def sees_state(ctx: JobContext[State], call_next: CallNext) -> object:
+    assert_type(ctx.state, State)
+    assert_type(ctx.payload, object)
+    assert_type(await call_next(ctx), object)
+    return await call_next(ctx)
+
+
+@with_state.middleware
+async def any_state(ctx: JobContext, call_next: CallNext) -> Sent | None:
+    return Sent(message_id="m")
+
+
+@jobs.middleware
+async def of_any_app(ctx: JobContext[object], call_next: CallNext) -> object:
+    return await asyncio.create_task(call_next(ctx))
+
+
+@jobs.middleware
+async def without_state(ctx: JobContext[None], call_next: CallNext) -> object:
+    return await call_next(ctx)
+
+
+@jobs.middleware  # E
+async def of_another_state(ctx: JobContext[State], call_next: CallNext) -> object:
+    return await call_next(ctx)
+
+
+@jobs.middleware  # E
+async def without_call_next(ctx: JobContext) -> object:
+    return None
+
+
+@jobs.middleware  # E
+def plain_middleware(ctx: JobContext, call_next: CallNext) -> object:
+    return None
+
+
+@jobs.middleware
+async def passes_the_wrong_thing(ctx: JobContext, call_next: CallNext) -> object:
+    await call_next()  # E
+    return await call_next(ctx.job)  # E
+
+
+async def next_of_a_test(ctx: JobContext[object], /) -> object:
+    return Sent(message_id="m")
+
+
+async def middleware_called_itself(ctx: JobContext[State], store: PgJobStore) -> None:
+    assert_type(await sees_state(ctx, next_of_a_test), object)
+    assert_type(await any_state(ctx, next_of_a_test), Sent | None)
+    assert_type(jobs.worker(middleware=[of_any_app, without_state]), Worker)
+    assert_type(Worker(store=store, handlers={}, middleware=[sees_state, any_state]), Worker)
+    jobs.worker(middleware=[takes_no_handle])  # E
+
+
+# hooks
+
+
+@jobs.before_defer
+def looks(deferral: Deferral) -> None:
+    assert_type(deferral.payload, object)
+    assert_type(deferral.run_after, datetime | timedelta | None)
+
+
+@jobs.before_defer
+def routes(deferral: Deferral) -> Deferral | None:
+    return deferral.replace(queue="q", timeout=None, run_after=timedelta(hours=1), dedupe_key=None)
+
+
+@jobs.before_defer  # E
+def returns_text(deferral: Deferral) -> str:
+    return ""
+
+
+@jobs.before_defer  # E
+async def async_before(deferral: Deferral) -> None: ...
+
+
+@jobs.after_defer
+def notes(deferral: Deferral, handle: JobHandle[object]) -> None:
+    assert_type(handle.id, int)
+
+
+@jobs.after_defer  # E
+def takes_no_handle(deferral: Deferral) -> None: ...
+
+
+def hooks_called_themselves(deferral: Deferral) -> None:
+    assert_type(routes(deferral), Deferral | None)
+    deferral.replace(job_type="x")  # E
+    deferral.replace(priority="high")  # E
+    deferral.queue = "q"  # E
+
+
+# resources for tests
+
+
+def overrides(other: Callable[[], AbstractAsyncContextManager[Sent]]) -> None:
+    with with_state.override_resources(opens_state), with_state.override_resources(lambda: nullcontext(State())):
+        pass
+    with jobs.override_resources(lambda: nullcontext(None)):
+        pass
+    with_state.override_resources(other)  # E
+    with_state.override_resources(opens_state())  # E
+
+
+# versions
+
+
+def from_1_to_2(payload: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return {**payload, "note": ""}
+
+
+def from_2_to_3(payload: JsonObject) -> JsonObject:
+    payload["user_id"] = payload.pop("user")
+    return payload
+
+
+def any_upgrade(payload: dict[str, Any]) -> dict[str, Any]:
+    return payload
+
+
+def wrong_upgrade(payload: dict[str, JsonValue]) -> list[JsonValue]:
+    return [payload]
+
+
+async def async_upgrade(payload: JsonObject) -> JsonObject:
+    return payload
+
+
+@jobs.task(payload=User, version=3, upgrades={1: from_1_to_2, 2: from_2_to_3})
+async def versioned(ctx: JobContext, payload: User) -> Sent:
+    return Sent(message_id="m")
+
+
+@jobs.task(payload=User, version=2, upgrades={1: lambda payload: {**payload, "note": 1}})
+def versioned_plain(ctx: JobContext, payload: User) -> Sent:
+    return Sent(message_id="m")
+
+
+@jobs.task(payload=Counted, version=2, upgrades={1: any_upgrade})
+async def versioned_dict(ctx: JobContext, payload: Counted) -> None: ...
+
+
+@jobs.task(version=2, upgrades={1: from_1_to_2})
+async def versioned_parameters(ctx: JobContext, user_id: int) -> None: ...
+
+
+@jobs.task(payload=User, version="2")  # E
+async def version_that_is_text(ctx: JobContext, payload: User) -> None: ...
+
+
+@jobs.task(payload=User, version=2, upgrades={"1": from_1_to_2})  # E
+async def upgrades_by_text(ctx: JobContext, payload: User) -> None: ...
+
+
+@jobs.task(payload=User, version=2, upgrades={1: wrong_upgrade})  # E
+async def upgrade_to_a_list(ctx: JobContext, payload: User) -> None: ...
+
+
+@jobs.task(version=2, upgrades={1: async_upgrade})  # E
+async def upgrade_that_is_async(ctx: JobContext, user_id: int) -> None: ...
+
+
+async def versions_are_declared() -> None:
+    assert_type(await (await versioned.defer(user_id=1)).result(), Sent)
+    assert_type(await (await versioned_plain.defer(User(user_id=1))).result(), Sent)
+    await versioned_parameters.defer(1)
+    versioned.options(version=2)  # E
+    report = await jobs.check(tasks=["versioned"], sample=10)
+    assert_type(report, CheckReport)
+    assert_type(report.undecodable[0].ids, tuple[int, ...])
 
 
 # schedules

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).resolve().parent
-FILES = ("contract.py", "cases.py")
+FILES = ("contract.py", "cases.py", "connections.py", "testing.py")
 Reports: TypeAlias = Callable[[], dict[str, dict[int, str]]]
 ORIGINAL = ROOT.parent / "shared" / "typing_contract.py"
 
@@ -82,6 +82,8 @@ def test_each_checker_accepts_everything_else(reports: Reports, name: str) -> No
 def test_the_files_say_what_must_be_refused() -> None:
     assert len(refused_lines("contract.py")) == 23
     assert len(refused_lines("cases.py")) > 50
+    assert len(refused_lines("connections.py")) == 16
+    assert len(refused_lines("testing.py")) == 15
 
 
 def test_the_contract_is_the_published_one() -> None:

@@ -26,9 +26,9 @@ WITH input AS MATERIALIZED (
 ), inserted AS (
     INSERT INTO /*$schema*/pqrun.jobs_active AS a
            (id, job_type, payload, queue, priority, max_attempts, timeout_seconds, dedupe_key, run_after, status, backoff_seconds,
-            scheduled_for)
+            payload_version, scheduled_for)
     SELECT n.id, n.job_type, n.payload, n.queue, n.priority, n.max_attempts, n.timeout_seconds, n.dedupe_key, n.due,
-           CASE WHEN n.due > clock_timestamp() THEN 'SCHEDULED' ELSE 'READY' END, n.backoff_seconds, n.planned
+           CASE WHEN n.due > clock_timestamp() THEN 'SCHEDULED' ELSE 'READY' END, n.backoff_seconds, n.payload_version, n.planned
       FROM numbered n
      ORDER BY n.job_type, n.dedupe_key, n.id
     ON CONFLICT (job_type, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING

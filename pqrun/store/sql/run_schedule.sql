@@ -7,9 +7,9 @@ WITH picked AS MATERIALIZED (
     SELECT p.*, (SELECT a.id FROM /*$schema*/pqrun.jobs_active a WHERE a.id = p.last_job_id AND p.overlap = 'skip') AS busy_id FROM picked p
 ), inserted AS (
     INSERT INTO /*$schema*/pqrun.jobs_active AS a
-           (job_type, payload, queue, priority, max_attempts, timeout_seconds, dedupe_key, backoff_seconds, scheduled_for)
+           (job_type, payload, queue, priority, max_attempts, timeout_seconds, dedupe_key, backoff_seconds, payload_version, scheduled_for)
     SELECT l.job_type, l.payload, l.queue, l.priority, l.max_attempts, l.timeout_seconds, l.dedupe_key, l.backoff_seconds,
-           clock_timestamp()
+           l.payload_version, clock_timestamp()
       FROM looked l WHERE l.busy_id IS NULL
     ON CONFLICT (job_type, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING a.id, a.queue, a.priority, a.scheduled_for

@@ -1,7 +1,7 @@
 -- Schedules: what is inserted as a job again and again, and when. Expressions are evaluated in Python (pqrun.job.schedule); the table
 -- holds the planned time of the next firing, and whoever moves it on inserts the jobs in the same statement (fire_schedules.sql).
-
-ALTER TABLE /*$schema*/pqrun.jobs ADD COLUMN scheduled_for timestamptz;   -- the planned time of the firing that made the job
+--
+-- As in 0002, the lock on jobs is the last one taken, and the column rewrites nothing.
 
 -- Which schedules the code of a worker declares: one that no living worker declares can be orphaned.
 ALTER TABLE /*$schema*/pqrun.workers ADD COLUMN schedules text[] NOT NULL DEFAULT '{}';
@@ -10,6 +10,7 @@ CREATE TABLE /*$schema*/pqrun.schedules (
     name            text             PRIMARY KEY,
     job_type        text             NOT NULL,
     payload         jsonb            NOT NULL DEFAULT '{}',
+    payload_version integer          NOT NULL DEFAULT 1,   -- of the task that the payload was written for, as in jobs
     queue           text             NOT NULL DEFAULT 'default',
     priority        smallint         NOT NULL DEFAULT 0,
     max_attempts    integer          NOT NULL DEFAULT 5,
@@ -41,7 +42,7 @@ CREATE TABLE /*$schema*/pqrun.schedules (
                                           ELSE every_seconds IS NULL AND tz IS NOT NULL END),
     CONSTRAINT schedules_choices CHECK (catch_up IN ('skip', 'one', 'all') AND overlap IN ('allow', 'skip')
         AND origin IN ('code', 'operator')),
-    CONSTRAINT schedules_values CHECK (jsonb_typeof(payload) = 'object' AND max_attempts >= 1
+    CONSTRAINT schedules_values CHECK (jsonb_typeof(payload) = 'object' AND payload_version >= 1 AND max_attempts >= 1
         AND timeout_seconds > 0 AND timeout_seconds < 'infinity'
         AND every_seconds >= 1 AND every_seconds <= 31622400 AND jitter_seconds >= 0 AND jitter_seconds <= 86400
         AND next_at >= '0001-01-02 UTC' AND next_at < '10000-01-01 UTC'
@@ -50,3 +51,20 @@ CREATE TABLE /*$schema*/pqrun.schedules (
 
 CREATE INDEX schedules_due ON /*$schema*/pqrun.schedules (next_at) WHERE paused_at IS NULL AND orphaned_at IS NULL;
 CREATE INDEX schedules_declared ON /*$schema*/pqrun.schedules (app) WHERE origin = 'code' AND orphaned_at IS NULL;
+
+-- Rights: who may use the registry of workers may use the schedules.
+DO $pqrun$
+DECLARE
+    granted record;
+BEGIN
+    FOR granted IN
+        SELECT a.* FROM pg_catalog.pg_class c, aclexplode(c.relacl) a WHERE c.oid = /*$literal*/'pqrun.workers'::regclass
+    LOOP
+        EXECUTE format('GRANT %s ON TABLE %s TO %s %s', granted.privilege_type, /*$literal*/'pqrun.schedules'::regclass,
+                       CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END,
+                       CASE WHEN granted.is_grantable THEN 'WITH GRANT OPTION' ELSE '' END);
+    END LOOP;
+END
+$pqrun$;
+
+ALTER TABLE /*$schema*/pqrun.jobs ADD COLUMN scheduled_for timestamptz;   -- the planned time of the firing that made the job
