@@ -47,6 +47,9 @@ Tasks = Annotated[
 ]
 Sample = Annotated[int, typer.Option(min=1, metavar="N", help="Jobs of each task and version that are decoded first.")]
 SampleOnly = Annotated[bool, typer.Option("--sample-only", help="Decode the sample and no more.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Every change of a payload's shape is a problem, additive ones too.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of text.")]
 
 
@@ -56,11 +59,12 @@ def check(
     task: Tasks = None,
     sample: Sample = SAMPLE_DEFAULT,
     sample_only: SampleOnly = False,
+    strict: Strict = False,
     as_json: Json = False,
 ) -> None:
     """Say whether this code can run every job that waits in the database, before it is deployed. Reads only.
 
-    Exit code 0: it can; 1: there are problems; 2: it could not be found out.
+    Exit code 0: it can; 1: there are problems (with --strict also notes); 2: it could not be found out.
     """
     with Interrupts() as interrupts:
         try:
@@ -74,7 +78,7 @@ def check(
             traceback.print_exc()
             _refuse(f"{target} could not be checked: {type(error).__name__}", as_json=as_json)
         typer.echo(json.dumps(_as_json(report), indent=2) if as_json else "\n".join(_lines(report)))
-        if not report.is_clean:
+        if not report.is_clean or (strict and report.shapes):
             raise typer.Exit(PROBLEMS)
 
 

@@ -155,6 +155,20 @@ async def test_json_is_one_object_on_stdout_with_names_that_stay(
     )
 
 
+async def test_an_additive_change_is_a_note_and_a_problem_only_where_that_is_asked_for(
+    folder: Path, dsn: str, connection: asyncpg.Connection
+) -> None:
+    await connection.execute(
+        "INSERT INTO pqrun.task_shapes (job_type, version, shape) VALUES ('send', 1, '{}'), ('pay', 2, $1)",
+        '{"number": {"type": "integer", "required": true}}',
+    )
+    code, output = await checked(folder, dsn, "--task", "pay")
+    assert code == 0
+    assert "note pay: the payload of version 2 looks different" in output
+    assert "    note: new, with a default (string)" in output
+    assert (await checked(folder, dsn, "--task", "pay", "--strict"))[0] == 1
+
+
 async def test_a_sample_says_that_it_is_one(folder: Path, dsn: str, connection: asyncpg.Connection) -> None:
     for _ in range(5):
         await make_job(connection, job_type="send", payload='{"to": "x"}')

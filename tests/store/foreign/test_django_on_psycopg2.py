@@ -30,7 +30,7 @@ settings.configure(
             "NAME": parts.path[1:],
             "USER": parts.username,
             "HOST": query["host"][0],
-            "PORT": query["port"][0],
+            "PORT": query.get("port", [""])[0],
         }
     }
 )
