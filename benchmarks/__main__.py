@@ -48,6 +48,9 @@ MEASUREMENTS = {
     ),
     "report": Measurement("benchmarks.report", "Write the results page from the results, with the rivals' figures."),
     "scaling": Measurement("benchmarks.scaling", "One to eight worker processes, and eight producers beside them."),
+    "schedules": Measurement(
+        "benchmarks.schedules", "A schedule every second while workers are killed: firings doubled and missed."
+    ),
     "server": Measurement(
         "benchmarks.server", "WAL, commits and dead tuples per thousand jobs; the table's size over a million."
     ),

@@ -31,11 +31,15 @@ from pqrun.errors import (
     ResultError,
     ResultTimeout,
     RetryRefused,
+    ScheduleError,
+    ScheduleNotFound,
+    ScheduleRefused,
     SchemaError,
     StoreError,
     WrongLoopError,
 )
 from pqrun.handle import Call, JobHandle
+from pqrun.job.definition import Schedule, ScheduleDefinition
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.record import Job, JsonObject, JsonValue
@@ -43,6 +47,7 @@ from pqrun.job.shape import FieldChange
 from pqrun.job.state import Status
 from pqrun.run.context import JobContext
 from pqrun.run.middleware import CallNext
+from pqrun.schedules import Preview, Schedules
 from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
 from pqrun.task import Task
@@ -93,10 +98,17 @@ __all__ = [
     "PgJobStore",
     "Pool",
     "PqrunError",
+    "Preview",
     "ResultDecodeError",
     "ResultError",
     "ResultTimeout",
     "RetryRefused",
+    "Schedule",
+    "ScheduleDefinition",
+    "ScheduleError",
+    "ScheduleNotFound",
+    "ScheduleRefused",
+    "Schedules",
     "SchemaError",
     "ShapeChange",
     "Status",

@@ -2,23 +2,24 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from types import MappingProxyType, TracebackType
-from typing import Any, Concatenate, Generic, Never, ParamSpec, Self, TypeVar, overload
+from types import TracebackType
+from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar, overload
 
 from typing_extensions import TypeVar as TypeVarWithDefault
 from typing_extensions import Unpack
 
 from pqrun.binding import SCHEMA_DEFAULT, Binding
 from pqrun.check import SAMPLE_DEFAULT, CheckProgress, CheckReport, check_jobs
-from pqrun.declaration import DeclaredOptions, ResultValue, check_declared, declare, located
-from pqrun.deferral import AfterHook, BeforeHook, DeferHooks, check_hook
-from pqrun.errors import ArgumentsError, ConfigurationError, DeclarationError
+from pqrun.declaration import DeclaredOptions, ResultValue, check_declared, declare
+from pqrun.errors import ArgumentsError, DeclarationError
 from pqrun.handle import Call, JobHandle
+from pqrun.job.options import check_name
 from pqrun.job.record import Enqueued
+from pqrun.job.storable import dump_object
 from pqrun.portal import Portal
+from pqrun.registration import Registrations
 from pqrun.run.context import JobContext
-from pqrun.run.handler import Handler
-from pqrun.run.middleware import CallNext, Middleware, check_middleware
+from pqrun.schedules import Schedules, define_for_task
 from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection, Pool
 from pqrun.task import DeclarePayload, DeclareTask, Task
@@ -30,18 +31,19 @@ P = ParamSpec("P")
 M = TypeVar("M")
 R = TypeVar("R", bound=ResultValue)
 V = TypeVar("V")
-BeforeT = TypeVar("BeforeT", bound=BeforeHook)
-AfterT = TypeVar("AfterT", bound=AfterHook)
 S = TypeVarWithDefault("S", default=Any)
 
+NAME_DEFAULT = "app"
 
-class App(Generic[S]):
+
+class App(Registrations[S]):
     """The tasks of an application and the database they live in.
 
     ``dsn``: a PostgreSQL URL, or ``embedded:PATH`` for a database of pqrun's own; or ``pool``: an asyncpg pool that stays yours to
     close; or ``store``: a ``PgJobStore``. With none of them PQRUN_DSN counts, then DATABASE_URL, read when the app is opened.
     ``schema``: where the tables are, ``"pqrun"`` by default. ``resources``: an async context manager function that each worker
-    enters once; handlers get what it yields as ``ctx.state``. Raises ConfigurationError for options that exclude each other.
+    enters once; handlers get what it yields as ``ctx.state``. ``name``: tells apps that share a schema apart, by whose code a schedule
+    is declared; ``"app"`` by default. Raises ConfigurationError for options that exclude each other.
     ::
 
         jobs = App(dsn="postgresql://localhost/shop")
@@ -61,6 +63,7 @@ class App(Generic[S]):
         pool: Pool | None = None,
         store: PgJobStore | None = None,
         schema: str = SCHEMA_DEFAULT,
+        name: str = NAME_DEFAULT,
     ) -> None: ...
     @overload
     def __init__(
@@ -70,6 +73,7 @@ class App(Generic[S]):
         pool: Pool | None = None,
         store: PgJobStore | None = None,
         schema: str = SCHEMA_DEFAULT,
+        name: str = NAME_DEFAULT,
         resources: Callable[[], AbstractAsyncContextManager[S]],
     ) -> None: ...
     def __init__(
@@ -79,15 +83,14 @@ class App(Generic[S]):
         pool: Pool | None = None,
         store: PgJobStore | None = None,
         schema: str = SCHEMA_DEFAULT,
+        name: str = NAME_DEFAULT,
         resources: Callable[[], AbstractAsyncContextManager[S]] | None = None,
     ) -> None:
-        _check_resources(resources)
+        super().__init__(resources)
         self._binding = Binding(dsn=dsn, pool=pool, store=store, schema=schema)
-        self._resources = resources
+        self.name = check_name(name)
+        """Whose code a schedule is declared by, among apps that share a schema."""
         self._tasks: dict[str, Task[..., Any, Any, S]] = {}
-        self._handlers: dict[str, Handler] = {}
-        self._middleware: list[Middleware[S]] = []  # the first is outermost
-        self._hooks = DeferHooks()
         # Looked up at each call: see ``bound``.
         self._portal = Portal(
             opened_store=self._opened_store,
@@ -104,21 +107,6 @@ class App(Generic[S]):
     def schema(self) -> str:
         """The schema that holds the tables."""
         return self._binding.schema
-
-    @property
-    def resources(self) -> Callable[[], AbstractAsyncContextManager[S]] | None:
-        """What each worker opens once; None without ``resources=``."""
-        return self._resources
-
-    @property
-    def around(self) -> Sequence[Middleware[Any]]:
-        """The registered middleware, the outermost first; what a worker takes when it starts."""
-        return tuple(self._middleware)
-
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """For each declared job_type, what a worker needs to run it; a view, which shows tasks declared later too."""
-        return MappingProxyType(self._handlers)
 
     @overload
     def task(self, function: Callable[Concatenate[JobContext[S], P], Awaitable[R]], /) -> Task[P, Never, R, S]: ...
@@ -159,7 +147,8 @@ class App(Generic[S]):
         are the payload (one key each; a single parameter annotated with a model is stored as that model). ``dedupe_key``: a
         template over payload fields such as ``"welcome:{user_id}"``, or, with ``payload=``, a function of the payload. ``name``:
         the job_type, by default the function's name. ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``backoff``: see
-        ``TaskOptions``. Raises DeclarationError (a TypeError), naming function, file and line, and OptionError.
+        ``TaskOptions``. ``cron`` (or ``every``), ``tz``, ``catch_up``, ``overlap``, ``jitter``: a schedule of the task's name, for tasks
+        without required payload; see ``schedule``. Raises DeclarationError (a TypeError), naming function, file and line, and OptionError.
         """
         check_declared(options, payload=payload, dedupe_key=dedupe_key)
 
@@ -171,75 +160,30 @@ class App(Generic[S]):
                     f"the name {declared.name!r} is taken by {other.where}; give name= [{declared.where}]"
                 )
             task: Task[..., Any, Any, S] = Task(declared, self._portal, self._hooks)
+            definition = define_for_task(declared, options)
+            if definition is not None:
+                self._declare_schedule(definition)
             self._tasks[declared.name] = task
             self._handlers[declared.name] = task.handler
             return task
 
         return register if function is None else register(function)
 
-    def middleware(
-        self, function: Callable[[JobContext[S], CallNext], Awaitable[V]], /
-    ) -> Callable[[JobContext[S], CallNext], Awaitable[V]]:
-        """Run ``function`` around each execution of this app's tasks, async and plain; ``@jobs.middleware`` above its ``async def``.
+    @property
+    def schedules(self) -> Schedules:
+        """The stored schedules, to list, add, edit, pause, resume, run and remove; the app must be open."""
+        return Schedules(self._opened_store)
 
-        It gets the context and ``call_next``, which runs the rest, and returns the result: ``return await call_next(ctx)``. What it
-        raises is an ordinary failure of the attempt, what it returns is checked like any result, and the timeout of the job counts
-        its time too. The first registered is outermost. A worker takes what is registered when it starts; pqrun's own jobs and jobs
-        whose payload does not decode do not reach it. Raises DeclarationError for what cannot be one.
-        ::
+    def call_by_name(self, job_type: str, payload: Mapping[str, object]) -> Call[object]:
+        """Return a call of the task of this name with a payload as it is stored (a JSON object), checked against its model.
 
-            @jobs.middleware
-            async def timed(ctx: JobContext, call_next: CallNext) -> object:
-                started = time.perf_counter()
-                try:
-                    return await call_next(ctx)
-                finally:
-                    ctx.logger.info("took %.3f s", time.perf_counter() - started)
+        Raises ArgumentsError for a task that the app does not have, and PayloadError.
         """
-        with located(function):
-            check_middleware(function)
-        self._middleware.append(function)
-        return function
-
-    def before_defer(self, function: BeforeT, /) -> BeforeT:
-        """Call ``function`` with the ``Deferral`` of each job right before it is written; ``@jobs.before_defer`` above a plain def.
-
-        It is called where ``defer`` is, once per job, also for ``defer_many`` and ``connection=``. What it raises reaches the caller
-        as it is, and nothing is written. It returns None, or ``deferral.replace(queue=...)`` to write the job with other options.
-        Hooks are called in the order in which they were registered, each with what the last one returned. Raises DeclarationError.
-        """
-        with located(function):
-            check_hook(function, "before_defer", 1)
-        self._hooks.before = (*self._hooks.before, function)
-        return function
-
-    def after_defer(self, function: AfterT, /) -> AfterT:
-        """Call ``function`` with the ``Deferral`` and the handle of each job once its row is written; ``@jobs.after_defer``.
-
-        With ``connection=`` that is before the caller's commit, which may still fail. ``handle.created`` is False where an active job
-        with the same dedupe key was found. What it raises is logged, by type and place, and is not raised. Raises DeclarationError.
-        """
-        with located(function):
-            check_hook(function, "after_defer", 2)
-        self._hooks.after = (*self._hooks.after, function)
-        return function
-
-    @contextmanager
-    def override_resources(self, resources: Callable[[], AbstractAsyncContextManager[S]]) -> Iterator[None]:
-        """Give workers that start inside the ``with`` block other resources, for tests; blocks may be nested.
-
-        A worker keeps what it entered at its start. Raises ConfigurationError for what is no async context manager function.
-        ::
-
-            with jobs.override_resources(lambda: nullcontext(FakeResources())):
-                async with jobs, jobs.worker().lifespan(): ...
-        """
-        _check_resources(resources)
-        before, self._resources = self._resources, resources
-        try:
-            yield
-        finally:
-            self._resources = before
+        task = self._tasks.get(job_type)
+        if task is None:
+            known = ", ".join(sorted(self._tasks)) or "none"
+            raise ArgumentsError(f"the app has no task {job_type!r:.80}; it has {known}")
+        return task.call_stored(dump_object(payload, "payload"))
 
     async def defer_many(
         self, calls: Iterable[Call[V]], *, connection: AnyConnection | None = None
@@ -309,6 +253,8 @@ class App(Generic[S]):
             handlers=self.handlers,
             resources=lambda: self._resources,
             around=lambda: self.around,
+            schedules=lambda: tuple(self._schedules.values()),
+            app=self.name,
             **options,
         )
 
@@ -368,15 +314,6 @@ class App(Generic[S]):
 
     def __repr__(self) -> str:
         return f"<App with {len(self._tasks)} tasks>"
-
-
-def _check_resources(resources: object) -> None:
-    # What an @asynccontextmanager function returns can be called too, as a decorator.
-    if isinstance(resources, AbstractAsyncContextManager) or not (resources is None or callable(resources)):
-        raise ConfigurationError(
-            "resources= takes an async context manager function (@asynccontextmanager), not the result of calling it; "
-            f"got {type(resources).__name__}"
-        )
 
 
 def _checked_calls(calls: Iterable[Call[V]], method: str) -> list[Call[V]]:

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 
 from pqrun.config import WorkerSettings
+from pqrun.job.definition import ScheduleDefinition
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.state import Status
 from pqrun.job.storable import one_line
@@ -23,6 +24,7 @@ from pqrun.run.maintain import Pruner, Reaper, UnservedReport
 from pqrun.run.newer import NewerJobs
 from pqrun.run.observe import Observer, slow_limit
 from pqrun.run.renew import Renewer
+from pqrun.run.schedule import Scheduler
 from pqrun.run.settle import Settler
 from pqrun.run.shapes import ShapeNote
 from pqrun.store import PgJobStore
@@ -62,6 +64,8 @@ class Crew:
         is_ack_sync: bool,
         direct: DirectDsn | None,
         events: Events,
+        schedules: Sequence[ScheduleDefinition] | None = (),  # None: this worker leaves schedules alone
+        app: str | None = None,
     ) -> None:
         self._worker_id = worker_id
         self._settings = settings
@@ -98,6 +102,11 @@ class Crew:
         report = UnservedReport(work, sweep_seconds=settings.reap_interval_seconds, events=events, policy=policy)
         self._report = report.service
         self._shapes = ShapeNote(work, list(handlers.values()), events=events, policy=policy).service
+        self._leaves_schedules = schedules is None
+        self._declared = tuple(definition.name for definition in schedules or ())
+        self._scheduler = Scheduler(
+            work, definitions=schedules or (), app=app, job_types=list(handlers), events=events, policy=policy
+        )
         if retention is not None:
             pruner = Pruner(work, age_seconds=retention.total_seconds(), events=events, policy=policy)
             self._services.append(pruner.service)
@@ -127,20 +136,13 @@ class Crew:
                 one_line(self._worker_id),
             )
         settings = self._settings
-        hints = Hints(
-            on_ready=self._fetcher.on_ready,
-            on_suspect=self._fetcher.on_suspect,
-            on_due=self._fetcher.on_due_at,
-            on_cancel=self._renewer.service.wake,
-            on_left=self._on_dead,
-            on_await=self._settler.await_ids,
-        )
         return Keeper(
             lambda: KeptRegistry(
                 opener or store.open_pooled(),
                 store.statements,
                 queues=queues,
                 job_types=[*self._job_types, CLEANUP],
+                schedules=self._declared,
                 on_pooled=self._say_pooled,
                 is_direct=direct is not None,
             ),
@@ -151,10 +153,21 @@ class Crew:
             policy=policy,
             on_registered=self._on_registered,
             on_connected=self._fetcher.on_reconnect,
-            on_message=hints,
+            on_message=self._build_hints(),
             on_dead=self._on_dead,
             on_gone=self._fetcher.on_suspect,
             watch=LoopWatch(self._executor.in_hand, self._events),
+        )
+
+    def _build_hints(self) -> Hints:
+        return Hints(
+            on_ready=self._fetcher.on_ready,
+            on_suspect=self._fetcher.on_suspect,
+            on_due=self._fetcher.on_due_at,
+            on_cancel=self._renewer.service.wake,
+            on_left=self._on_dead,
+            on_await=self._settler.await_ids,
+            on_schedules=self._scheduler.service.wake,
         )
 
     def _say_pooled(self) -> None:
@@ -175,6 +188,8 @@ class Crew:
         self._fetcher.service.start()
         self._shapes.start()
         self._report.start()  # now: before, this worker itself would not count as serving anything
+        if not self._leaves_schedules:
+            self._scheduler.service.start()  # the same: as declaring anything
         self._events.emit(told.WorkerStarted(self._worker_id, self._settings.concurrency, self._job_types))
 
     async def hold_beats(self) -> int | None:
@@ -216,13 +231,12 @@ class Crew:
         self._executor.give_up_all()
         self._tell("flush")
         clean = await self._settler.wait_flushed(left()) and clean
-        await asyncio.gather(
-            *(service.stop(min(left(0.5), 5.0)) for service in (*self._services, self._report, self._shapes))
-        )
+        services = (*self._services, self._report, self._shapes, self._scheduler.service)
+        await asyncio.gather(*(service.stop(min(left(0.5), 5.0)) for service in services))
         clean = await self._keeper.stop(max(left(0.5), 0.25)) and clean
         await self._work.close(
-            min(max(left(0.25) / 3, 0.05), 0.5)
-        )  # each of three connections; a dead one says nothing for ever
+            min(max(left(0.25) / 4, 0.05), 0.5)
+        )  # each of four connections; a dead one says nothing for ever
         self._unsubscribe()
         self._events.emit(told.WorkerStopped(self._worker_id, clean))
 

@@ -23,6 +23,7 @@ from pqrun.job.options import JobOptions, check_job_type, check_payload_version,
 from pqrun.job.policy import BackoffPolicy, judge_retry_delay
 from pqrun.job.record import NewJob
 from pqrun.job.result import ResultCodec, result_codec
+from pqrun.job.schedule import CatchUp, Overlap
 from pqrun.job.signature import Signature, read_signature
 from pqrun.job.versions import OlderPayloads, Upgrade, check_upgrades
 from pqrun.run.context import JobContext
@@ -36,6 +37,7 @@ __all__ = [
     "DeclaredOptions",
     "Placement",
     "ResultValue",
+    "ScheduleOptions",
     "TaskOptions",
     "check_declared",
     "declare",
@@ -77,7 +79,24 @@ class TaskOptions(TypedDict, total=False):
     """How long a failed job waits for its next attempt; default: the worker's policy."""
 
 
-class DeclaredOptions(TaskOptions, total=False):
+class ScheduleOptions(TypedDict, total=False):
+    """When a schedule fires, and how: one of ``cron`` and ``every``."""
+
+    cron: str
+    """Five fields (minute hour day month weekday), or six with seconds first, such as ``"30 2 * * *"``."""
+    every: timedelta
+    """1 s to 366 days of real time, counted from 1970-01-01T00:00Z."""
+    tz: str
+    """The zone of ``cron``, such as ``"Europe/Berlin"``; default UTC."""
+    catch_up: CatchUp
+    """What becomes of firings that no worker was there for: "skip", "one" for all of them (default), or "all", 1000 at most."""
+    overlap: Overlap
+    """A firing while the job of the last one is active: "allow" (default) or "skip"."""
+    jitter: timedelta
+    """Each job is due up to so much later than planned, by a part that depends on name and planned time alone; default 0."""
+
+
+class DeclaredOptions(TaskOptions, ScheduleOptions, total=False):
     """Options of ``@jobs.task(...)``."""
 
     name: str

@@ -27,6 +27,9 @@
     │   ├── ResultDecodeError         the stored result does not satisfy the declared type
     │   ├── ClaimLost                 this worker no longer owns the job
     │   └── CompletionRefused         ``complete`` after a cancel request, or a second time
+    ├── ScheduleError                 about one schedule; has ``name``
+    │   ├── ScheduleNotFound          there is no schedule of that name
+    │   └── ScheduleRefused           it cannot be added, changed, run or removed as asked; has ``job_id``
     ├── PayloadDecodeError            a stored payload does not satisfy the model
     │   └── PayloadVersionError       it is of a newer version than the code; has ``version``
     ├── ResultError                   a handler's result does not satisfy its type, or cannot be stored
@@ -66,6 +69,9 @@ __all__ = [
     "ResultError",
     "ResultTimeout",
     "RetryRefused",
+    "ScheduleError",
+    "ScheduleNotFound",
+    "ScheduleRefused",
     "SchemaError",
     "StoreError",
     "WrongLoopError",
@@ -195,6 +201,26 @@ class ClaimLost(JobError):
 
 class CompletionRefused(JobError):
     """``complete`` cannot be recorded: the job was asked to cancel, or was completed before."""
+
+
+class ScheduleError(PqrunError):
+    """An error about one schedule; ``name`` says which."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class ScheduleNotFound(ScheduleError):
+    """There is no schedule of that name."""
+
+
+class ScheduleRefused(ScheduleError):
+    """The schedule cannot be added, changed, run or removed as asked; ``job_id`` is the active job that stands in the way, if one does."""
+
+    def __init__(self, message: str, name: str, job_id: int | None = None) -> None:
+        super().__init__(message, name)
+        self.job_id = job_id
 
 
 class PayloadDecodeError(PqrunError):

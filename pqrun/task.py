@@ -13,6 +13,7 @@ from typing_extensions import Unpack
 
 from pqrun.declaration import CallOptions, Declared, Placement, ResultValue
 from pqrun.deferral import DeferHooks
+from pqrun.errors import PayloadDecodeError, PayloadError
 from pqrun.handle import Call, JobHandle
 from pqrun.job.options import check_job_id, is_beyond_job_ids
 from pqrun.job.record import Enqueued, Job
@@ -170,6 +171,19 @@ class Task(Generic[P, M, R, S]):
 
     def _own(self, job: Job | None) -> Job | None:
         return job if job is not None and job.job_type == self.name else None
+
+    def call_stored(self, payload_json: str) -> Call[R]:
+        """Return a call from a payload as it is stored, JSON text of an object; raises PayloadError where the model refuses it."""
+        codec = self._declared.signature.codec
+        try:
+            payload = codec.load(payload_json)
+        except PayloadDecodeError as error:
+            reason = str(error)
+        else:
+            return Call(
+                self._declared.new_job(payload, self._placement), self._decode, self._load, self._placement.connection
+            )
+        raise PayloadError(reason)
 
     def _call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call[R]:
         payload = self._declared.build(args, kwargs)

@@ -6,84 +6,40 @@ back; everything is written; the registry is left. All of it is bounded by ``shu
 
 import asyncio
 import contextlib
-import os
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import timedelta
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias
 
-from typing_extensions import TypedDict, Unpack
+from typing_extensions import Unpack
 
-from pqrun.config import DURATION_MAX, WorkerOverrides, WorkerSettings, resolve_worker_settings
+from pqrun.config import WorkerOverrides, WorkerSettings
 from pqrun.crew import Crew, leave_seconds
-from pqrun.errors import ArgumentsError, ConfigurationError, DeclarationError, OptionError
-from pqrun.job.options import check_queue
+from pqrun.errors import ConfigurationError, DeclarationError
+from pqrun.job.definition import ScheduleDefinition
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
-from pqrun.job.storable import unstorable_reason
 from pqrun.run.events import Events
 from pqrun.run.handler import Handler
 from pqrun.run.journal import Journal
 from pqrun.run.lowlevel import CLEANUP, LowLevelHandler, wrap
-from pqrun.run.middleware import Middleware, check_middleware
+from pqrun.run.middleware import Middleware
 from pqrun.run.resources import LeftInTime
 from pqrun.store import PgJobStore
-from pqrun.store.ports import Connection
+from pqrun.worker_options import (
+    RETENTION_DEFAULT,
+    WorkerOptions,
+    check_queues,
+    check_worker_id,
+    refuse_unknown,
+    settings_of,
+)
 
 __all__ = ["Worker", "WorkerOptions"]
-
-WORKER_ID_MAX = 200
 
 RESOURCES_LEAST_SECONDS = 0.25
 """For leaving ``resources=`` where a stop has used up its time: most need no more."""
 
-RETENTION_DEFAULT = timedelta(days=7)
-"""Finished jobs are kept for so long."""
-
-_POLICIES = {"backoff": BackoffPolicy, "idle_policy": IdlePollPolicy, "loop_error_policy": LoopErrorPolicy}
-
-
 Resources: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 """What ``resources=`` is: a function that gives what a worker enters when it starts."""
-
-
-class WorkerOptions(TypedDict, total=False):
-    """The options of a worker, the same for ``Worker(...)`` and ``jobs.worker(...)``; WORKER_* variables override those they name."""
-
-    concurrency: int
-    """Handlers that run at once (1)."""
-    enabled: bool
-    """False: ``run`` returns, ``lifespan`` only opens the store (True)."""
-    enable_reaper: bool
-    """False: nothing here recovers jobs of dead workers (True)."""
-    backoff: BackoffPolicy
-    """Delays between attempts, for tasks without their own (1 min, 5 min, 30 min, 2 h, 6 h)."""
-    idle_policy: IdlePollPolicy
-    """Sleep between looks at an empty queue (1 s, 2 s, 5 s, 10 s); a notification ends it."""
-    loop_error_policy: LoopErrorPolicy
-    """Sleep after an error of a loop, never below a floor that grows to 5 s (0)."""
-    reap_stale_every_seconds: float | timedelta
-    """Between two full sweeps (60 s); dead workers are looked for every second."""
-    default_stale_after: float | timedelta
-    """Age at which a RUNNING row without timeout that belongs to no registered worker is taken back (20 min)."""
-    shutdown_grace: float | timedelta
-    """How long running handlers may go on after ``stop`` (10 s)."""
-    shutdown_timeout: float | timedelta
-    """How long the whole stop may take (30 s)."""
-    worker_id: str
-    """A readable name, shown in ``locked_by``; need not be unique (host and process id)."""
-    queues: Collection[str] | None
-    """Queues to serve, None: all (of an app: "default" and those of its tasks; low-level: all)."""
-    retention: timedelta | None
-    """Age at which finished jobs are deleted; None keeps them (7 days)."""
-    ack: Literal["batch", "sync"]
-    """"sync": a slot starts its next job only when the last one's end is written; a crash then repeats no finished work ("batch")."""
-    direct_dsn: str | Callable[[], Awaitable[Connection]]
-    """A direct connection beside a handed-in pool or a pooler, for liveness and notifications."""
-    middleware: Sequence[Middleware[Any]]
-    """Around each execution, the first outermost; of an app's worker: inside the middleware of the app (none)."""
-    environ: Mapping[str, str]
-    """Where WORKER_* variables are read from (the process environment)."""
 
 
 class Worker:
@@ -105,7 +61,7 @@ class Worker:
         if CLEANUP in handlers:
             raise DeclarationError(f"handlers[{CLEANUP!r}]: the name is reserved, every worker serves it already")
         wrapped = {name: wrap(name, function) for name, function in handlers.items()}
-        self._configure(lambda: store, lambda: wrapped, lambda: None, _queues(options), options)
+        self._configure(lambda: store, lambda: wrapped, lambda: None, check_queues(options), options)
 
     @classmethod
     def for_tasks(
@@ -115,13 +71,16 @@ class Worker:
         handlers: Mapping[str, Handler],
         resources: Callable[[], Resources | None] = lambda: None,
         around: Callable[[], Sequence[Middleware[Any]]] = tuple,
+        schedules: Callable[[], Sequence[ScheduleDefinition]] = tuple,
+        app: str | None = None,
         **options: Unpack[WorkerOptions],
     ) -> "Worker":
         """Make a worker for an app's tasks; ``jobs.worker`` calls it. What it takes is looked at each time the worker starts."""
         worker = cls.__new__(cls)
-        worker._configure(store, lambda: dict(handlers), resources, _queues(options), options)
+        worker._configure(store, lambda: dict(handlers), resources, check_queues(options), options)
         worker._outer_middleware = around
         worker._queues_of_tasks = "queues" not in options
+        worker._schedules, worker._app = schedules, app
         return worker
 
     def _configure(
@@ -132,19 +91,22 @@ class Worker:
         queues: list[str] | None,
         options: WorkerOptions,
     ) -> None:
-        _refuse_unknown(options)
+        refuse_unknown(options)
         self._find_store = store
         self._handlers = handlers
         self._resources = resources
         self._queues = queues
         self._queues_of_tasks = False
+        self._schedules: Callable[[], Sequence[ScheduleDefinition]] = tuple
+        self._app: str | None = None
+        self._leaves_schedules = False
         self._options = options
         self._outer_middleware: Callable[[], Sequence[Middleware[Any]]] = tuple  # of the app
-        self.worker_id = _worker_id(options.get("worker_id"))
+        self.worker_id = check_worker_id(options.get("worker_id"))
         self.events = Events()
         journal = Journal()
         self.events.subscribe(journal, wants=journal.wants)
-        self._settings = _settings(options)
+        self._settings = settings_of(options)
         self._stops = 0  # calls of stop; the second hastens
         self._stop_changed: asyncio.Event | None = None  # of the running loop
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -165,7 +127,7 @@ class Worker:
 
     def override(self, flags: WorkerOverrides) -> None:
         """Let command line flags win over environment and constructor; before ``run``."""
-        self._settings = _settings(self._options, flags)
+        self._settings = settings_of(self._options, flags)
 
     async def run(self) -> None:
         """Work until ``stop`` is called; opens the store if nobody has. Returns at once with ``enabled=False``.
@@ -192,6 +154,10 @@ class Worker:
             self.resume_beats()
             raise ConfigurationError("this worker does not run: start it first, 'async with worker.lifespan():'")
         return row
+
+    def leave_schedules(self) -> None:
+        """Declare and fire no schedules from the next start on: for tests, whose jobs are only those that they defer, see ``drain``."""
+        self._leaves_schedules = True
 
     def resume_beats(self) -> None:
         """Give signs of life again; a worker that was taken for dead meanwhile registers anew."""
@@ -274,6 +240,8 @@ class Worker:
             is_ack_sync=self._options.get("ack") == "sync",
             direct=self._options.get("direct_dsn"),
             events=self.events,
+            schedules=None if self._leaves_schedules else self._schedules(),
+            app=self._app,
         )
         self._crew = crew
         try:
@@ -341,64 +309,3 @@ class Worker:
         now = asyncio.get_running_loop().time()
         until = now + seconds if self._stop_by is None else self._stop_by
         return max(until - now - leave_seconds(seconds) / 4, RESOURCES_LEAST_SECONDS)
-
-
-def _settings(options: WorkerOptions, flags: WorkerOverrides | None = None) -> WorkerSettings:
-    given = {name: options.get(name) for name in WorkerOverrides.__struct_fields__}
-    environ = options.get("environ")
-    return resolve_worker_settings(
-        environ=os.environ if environ is None else environ,
-        given=WorkerOverrides(**cast("dict[str, Any]", given)),
-        flags=flags or WorkerOverrides(),
-    )
-
-
-def _refuse_unknown(options: WorkerOptions) -> None:
-    for name, value in options.items():
-        if name not in WorkerOptions.__annotations__:
-            raise ArgumentsError(
-                f"unknown option of a worker: {name}; it takes {', '.join(WorkerOptions.__annotations__)}"
-            )
-        if name in _POLICIES and not isinstance(value, _POLICIES[name]):
-            came = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
-            raise OptionError(f"{name} must be an instance of a {_POLICIES[name].__name__}, got {came}")
-        if name == "direct_dsn" and not (value is None or isinstance(value, str) or callable(value)):
-            raise OptionError(
-                f"direct_dsn must be a DSN or an async function that returns a connection, got {type(value).__name__}"
-            )
-        if name == "middleware":
-            _check_all(value)
-        if name == "ack" and value not in ("batch", "sync"):
-            raise OptionError(f'ack must be "batch" or "sync", got {value!r}')
-        if name == "retention" and not (
-            value is None or (isinstance(value, timedelta) and timedelta(0) <= value <= DURATION_MAX)
-        ):
-            raise OptionError(
-                f"retention must be a timedelta from 0 to {DURATION_MAX.days} days, or None to keep all, got {value!r}"
-            )
-
-
-def _check_all(middleware: object) -> None:
-    if not isinstance(middleware, Sequence) or isinstance(middleware, str):
-        raise OptionError(f"middleware must be a list of functions, got {type(middleware).__name__}")
-    for function in middleware:
-        check_middleware(function)
-
-
-def _queues(options: WorkerOptions) -> list[str] | None:
-    queues = options.get("queues")
-    if queues is None:
-        return None
-    if isinstance(queues, str) or not queues:
-        raise OptionError(f"queues must be a list of one or more names, got {queues!r}")
-    return sorted({check_queue(queue) for queue in queues})
-
-
-def _worker_id(given: object) -> str:
-    if given is None:
-        return f"{socket.gethostname()}:{os.getpid()}"
-    if not isinstance(given, str) or not 1 <= len(given) <= WORKER_ID_MAX or unstorable_reason(given) is not None:
-        raise OptionError(
-            f"worker_id must be a text of 1 to {WORKER_ID_MAX} characters that PostgreSQL can store, got {given!r:.80}"
-        )
-    return given

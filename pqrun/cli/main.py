@@ -14,6 +14,7 @@ from pqrun.cli.bench import bench
 from pqrun.cli.check import check
 from pqrun.cli.demo.command import demo
 from pqrun.cli.migrate import migrate
+from pqrun.cli.schedules import schedules
 from pqrun.cli.worker import worker
 from pqrun.errors import OptionError, PqrunError
 
@@ -35,6 +36,7 @@ cli.command()(worker)
 cli.command()(check)
 cli.command()(demo)
 cli.command()(bench)
+cli.add_typer(schedules)
 
 
 def _tell_version(wanted: bool) -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "check_job_id",
     "check_job_type",
     "check_max_attempts",
+    "check_name",
     "check_payload_version",
     "check_priority",
     "check_queue",
@@ -96,6 +97,11 @@ def check_job_type(name: object) -> str:
 def check_queue(value: object) -> str:
     """Check the name of a queue: text of 1 to 200 characters that PostgreSQL can store."""
     return _checked_name("queue", value)
+
+
+def check_name(value: object) -> str:
+    """Check the name of an app or a schedule: text of 1 to 200 characters that PostgreSQL can store."""
+    return _checked_name("name", value)
 
 
 def check_priority(value: object) -> int:

@@ -94,6 +94,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     """Delays of its own between attempts (given per call), in seconds; the last one repeats."""
     payload_version: int
     """The version of the task that the payload was written for; 1 unless the task states another."""
+    _scheduled_for: datetime | float | None
     status: Status
     locked_by: str | None
     _updated_at: datetime | float
@@ -117,6 +118,11 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     def created_at(self) -> datetime:
         """When it was deferred."""
         return _as_datetime(self._created_at)
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """The planned time of the firing of a schedule that made this job; None for all other jobs."""
+        return None if self._scheduled_for is None else _as_datetime(self._scheduled_for)
 
     @property
     def updated_at(self) -> datetime:

@@ -6,6 +6,7 @@ attribute reads and writes, each atomic, so that a handler in a thread may poll 
 
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from datetime import datetime
 from typing import Any, Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
@@ -110,6 +111,11 @@ class JobContext(Generic[S_co]):
     def cancel_reason(self) -> CancelReason | None:
         """Why the handler was asked to stop (the first reason stays), or None; also tells what a CancelledError means."""
         return self._cancel_reason
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """The planned time of the firing that made this job, in UTC, however late it runs; None for a job that no schedule made."""
+        return self.job.scheduled_for
 
     @property
     def payload(self) -> object:

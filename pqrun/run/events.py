@@ -6,6 +6,7 @@ what one raises is logged and does not reach the worker.
 
 import logging
 from collections.abc import Callable
+from datetime import datetime
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -18,6 +19,9 @@ __all__ = [
     "Event",
     "Events",
     "Failed",
+    "Fired",
+    "FiringSkipped",
+    "FiringsMissed",
     "JobCancelled",
     "LateReturn",
     "LoopBlocked",
@@ -29,6 +33,10 @@ __all__ = [
     "Recovered",
     "Released",
     "Retrying",
+    "ScheduleChanged",
+    "ScheduleFailed",
+    "ScheduleOrphaned",
+    "ScheduleTaken",
     "Snoozed",
     "StopRequested",
     "StopStep",
@@ -159,6 +167,58 @@ class Pruned(msgspec.Struct, frozen=True):
     deleted: int
 
 
+class Fired(msgspec.Struct, frozen=True):
+    """A schedule was moved on by this worker, with ``jobs`` jobs; ``planned`` is the planned time of the last, ``job_id`` its id."""
+
+    schedule: str
+    planned: datetime
+    jobs: int
+    job_id: int
+
+
+class FiringSkipped(msgspec.Struct, frozen=True):
+    """A firing made no job: that of the last one is still active ("overlap"), or another has its dedupe key ("dedupe")."""
+
+    schedule: str
+    planned: datetime
+    reason: Literal["overlap", "dedupe"]
+
+
+class FiringsMissed(msgspec.Struct, frozen=True):
+    """No worker fired the schedule for a while, from the planned time ``since`` on; its ``catch_up`` made ``jobs`` jobs of that."""
+
+    schedule: str
+    since: datetime
+    catch_up: Literal["skip", "one", "all"]
+    jobs: int
+
+
+class ScheduleChanged(msgspec.Struct, frozen=True):
+    """The code of this worker declared a schedule that is "new", "changed", or "restored" from an orphan."""
+
+    schedule: str
+    change: str
+
+
+class ScheduleFailed(msgspec.Struct, frozen=True):
+    """A schedule could not be fired and is tried again; told once per error. ``error`` is on one line, escaped."""
+
+    schedule: str
+    error: str
+
+
+class ScheduleOrphaned(msgspec.Struct, frozen=True):
+    """No code declares the schedule any more: it does not fire."""
+
+    schedule: str
+
+
+class ScheduleTaken(msgspec.Struct, frozen=True):
+    """The code of this worker declares a schedule whose name an operator's, or another app's, has: it is not stored."""
+
+    schedule: str
+
+
 class LoopBlocked(msgspec.Struct, frozen=True):
     """The event loop of this worker stood still for ``seconds``, and runs again; told when it does.
 
@@ -229,6 +289,13 @@ Event: TypeAlias = (
     | Unserved
     | WorkerDied
     | Pruned
+    | Fired
+    | FiringSkipped
+    | FiringsMissed
+    | ScheduleChanged
+    | ScheduleFailed
+    | ScheduleOrphaned
+    | ScheduleTaken
     | LoopBlocked
     | LoopFailed
     | LoopResumed

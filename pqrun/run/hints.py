@@ -1,7 +1,7 @@
 """Notifications of the schema's channel, read: hints about lanes, times, cancels, waiters. What cannot be read is passed over.
 
 ``ready:PRIORITY:QUEUE``, ``suspect:PRIORITY:QUEUE``, ``due:EPOCH_SECONDS`` (by the database's clock), ``cancel:WORKER:ID``,
-``left:WORKER`` (it is gone, and has left jobs RUNNING), ``await:ID,ID,…``.
+``left:WORKER`` (it is gone, and has left jobs RUNNING), ``await:ID,ID,…``, ``schedules`` (one was added or changed).
 """
 
 from collections.abc import Callable
@@ -23,6 +23,7 @@ class Hints:
         on_cancel: Callable[[], None],
         on_left: Callable[[], None],
         on_await: Callable[[list[int]], None],
+        on_schedules: Callable[[], None],
     ) -> None:
         self._on_ready = on_ready
         self._on_suspect = on_suspect
@@ -30,6 +31,7 @@ class Hints:
         self._on_cancel = on_cancel
         self._on_left = on_left
         self._on_await = on_await
+        self._on_schedules = on_schedules
 
     def __call__(self, message: str) -> None:
         """Read one notification."""
@@ -53,3 +55,5 @@ class Hints:
             self._on_left()
         elif kind == "await":
             self._on_await([int(text) for text in rest.split(",")])
+        elif kind == "schedules":
+            self._on_schedules()

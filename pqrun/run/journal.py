@@ -65,6 +65,10 @@ _LEVELS: dict[type, int] = {
     events.Snoozed: logging.DEBUG,
     events.WorkerDied: logging.WARNING,
     events.LoopBlocked: logging.WARNING,
+    events.FiringsMissed: logging.WARNING,
+    events.ScheduleFailed: logging.WARNING,
+    events.ScheduleOrphaned: logging.WARNING,
+    events.ScheduleTaken: logging.WARNING,
 }
 
 
@@ -122,6 +126,34 @@ def _worker_line(event: events.Event) -> str:
             return f"worker {one_line(event.worker_id)} stopped" + (
                 "" if event.clean else "; something was not written in time"
             )
+        case _:
+            return _schedule_line(event)
+
+
+def _schedule_line(event: events.Event) -> str:
+    match event:
+        case events.Fired():
+            many = f", {event.jobs} jobs" if event.jobs > 1 else ""
+            return (
+                f"schedule {one_line(event.schedule)} fired for {event.planned.isoformat()}: job {event.job_id}{many}"
+            )
+        case events.FiringSkipped():
+            why = "its last job is still active" if event.reason == "overlap" else "an active job has its dedupe key"
+            return f"schedule {one_line(event.schedule)} skipped {event.planned.isoformat()}: {why}"
+        case events.FiringsMissed():
+            return (
+                f"schedule {one_line(event.schedule)} missed firings from {event.since.isoformat()} on; "
+                f"catch_up={event.catch_up!r} made {event.jobs} jobs"
+            )
+        case events.ScheduleChanged():
+            return f"schedule {one_line(event.schedule)} declared: {event.change}"
+        case events.ScheduleFailed():
+            return f"schedule {one_line(event.schedule)} could not be fired, and is tried again: {event.error}"
+        case events.ScheduleOrphaned():
+            return f"schedule {one_line(event.schedule)} is orphaned: no code declares it any more, so it does not fire"
+        case events.ScheduleTaken():
+            name = one_line(event.schedule)
+            return f"schedule {name} is not stored: an operator's or another app's has the name; rename one, or give each App a name="
         case _:
             return type(event).__name__
 

@@ -38,6 +38,7 @@ class KeptRegistry:
         *,
         queues: Sequence[str] | None = None,
         job_types: Sequence[str] = (),
+        schedules: Sequence[str] = (),
         on_pooled: Callable[[], None] | None = None,
         is_direct: bool = False,
     ) -> None:
@@ -46,6 +47,7 @@ class KeptRegistry:
         self._is_pooled = False
         self._queues = queues
         self._job_types = job_types
+        self._schedules = schedules
         self._opener = opener
         self._statements = statements
         self._connection: asyncpg.Connection | None = None
@@ -103,7 +105,13 @@ class KeptRegistry:
         """Add a row for this process; return its id."""
         async with self._session() as session:
             return await registry.register(
-                session, worker_id, hostname, pid, queues=self._queues, job_types=self._job_types
+                session,
+                worker_id,
+                hostname,
+                pid,
+                queues=self._queues,
+                job_types=self._job_types,
+                schedules=self._schedules,
             )
 
     async def hold_lock(self, worker: int) -> bool:

@@ -35,9 +35,10 @@ async def register(
     *,
     queues: Sequence[str] | None = None,
     job_types: Sequence[str] = (),
+    schedules: Sequence[str] = (),
 ) -> int:
-    """Add a row for this process, with what it serves (queues None: all), and return its id, which claims carry."""
-    rows = await session.run("register", worker_id, hostname, pid, queues, job_types, timeout=5.0)
+    """Add a row for this process, with what it serves (queues None: all) and declares; return its id, which claims carry."""
+    rows = await session.run("register", worker_id, hostname, pid, queues, job_types, schedules, timeout=5.0)
     return int(rows[0]["id"])
 
 

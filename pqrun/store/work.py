@@ -9,20 +9,30 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from pqrun.errors import ClaimLost, CompletionRefused
+from pqrun.job.definition import ScheduleDefinition
 from pqrun.job.outcome import Done, Failed, Outcome, Retrying
 from pqrun.job.record import Claim, Job
+from pqrun.job.schedule import preview
 from pqrun.job.state import Status
-from pqrun.store import checking, maintaining, settling
+from pqrun.store import checking, maintaining, schedules, settling
 from pqrun.store.checking import Noted
 from pqrun.store.claiming import ClaimBatch, Claimer, Lane, Promotion, Survey
 from pqrun.store.enqueueing import Runs
 from pqrun.store.failure import translating
+from pqrun.store.link import PLANNER_SETTINGS
 from pqrun.store.maintaining import Overdue, Pruned, Reaped
 from pqrun.store.pg import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection
+from pqrun.store.schedules import DueSchedules, Fired, Firing
 from pqrun.store.settling import Renewal, Settled
 
 __all__ = ["WorkStore"]
+
+SCHEDULE_SETTINGS = f"{PLANNER_SETTINGS}; SET lock_timeout = 1000"
+"""A dedupe key that somebody else's transaction is about to take may hold up the schedules beside it for so many milliseconds."""
+
+DECLARE_TRIES = 3
+"""How often a definition is declared that another worker writes at the same moment."""
 
 
 class WorkStore:
@@ -37,10 +47,16 @@ class WorkStore:
         self._claims = store.open_link("claim", kept=False)
         self._settles = store.open_link("settle", kept=True)
         self._maintenance = store.open_link("maintain", kept=False)
+        self._schedules = store.open_link("schedule", kept=False, settings=SCHEDULE_SETTINGS)
+        self._has_schedules = (
+            False  # until one is seen, looks travel with maintenance: no connection for those who have none
+        )
         self._claimer: Claimer | None = None
+        self._worker = 0
 
     def register(self, worker: int) -> None:
         """Claim for this row of the registry from now on."""
+        self._worker = worker
         self._claimer = Claimer(self._claims, worker=worker, worker_id=self._worker_id)
 
     @property
@@ -50,7 +66,7 @@ class WorkStore:
 
     async def close(self, timeout: float) -> None:
         """Give the kept connections up."""
-        for link in (self._claims, self._settles, self._maintenance):
+        for link in (self._claims, self._settles, self._maintenance, self._schedules):
             await link.close(timeout)
 
     @property
@@ -168,3 +184,40 @@ class WorkStore:
     async def prune(self, *, age_seconds: float) -> Pruned:
         """Delete a piece of history."""
         return await maintaining.prune(self._maintenance, age_seconds=age_seconds)
+
+    # Scheduling.
+
+    async def declare_schedules(
+        self, definitions: Sequence[ScheduleDefinition], app: str
+    ) -> list[tuple[ScheduleDefinition, str]]:
+        """Store what differs from the last code seen; return those definitions, each with "new", "changed", "restored" or "taken"."""
+        done: list[tuple[ScheduleDefinition, str]] = []
+        pending = list(definitions)
+        for _ in range(DECLARE_TRIES):
+            known = await schedules.touch(self._schedules, pending, app)
+            pending = [definition for definition in pending if definition.name not in known]
+            if not pending:
+                break
+            clock = (await schedules.find(self._schedules, [])).clock
+            changes = [
+                (one, await schedules.declare(self._schedules, one, preview(one.rule, clock, 1)[0], app))
+                for one in pending
+            ]
+            done += [(definition, change) for definition, change in changes if change != "known"]
+            pending = [definition for definition, change in changes if change == "known"]
+        return done
+
+    async def orphan_schedules(self, app: str, names: Sequence[str]) -> list[str]:
+        """Retire what the app's code, which declares these names, has dropped; return the names of those."""
+        return await schedules.orphan(self._schedules, app, names, self._worker)
+
+    async def find_due_schedules(self, job_types: Sequence[str], app: str | None, names: Sequence[str]) -> DueSchedules:
+        """Look for schedules of these job types whose time has come."""
+        link = self._schedules if self._has_schedules else self._maintenance
+        found = await schedules.find_due(link, job_types, app, names)
+        self._has_schedules = self._has_schedules or bool(found.due) or found.next_in_seconds is not None
+        return found
+
+    async def fire_schedules(self, firings: Sequence[Firing]) -> list[Fired]:
+        """Insert the jobs of due schedules and move those on, in one statement; return those that nobody else had moved."""
+        return await schedules.fire(self._schedules, firings)

@@ -25,8 +25,9 @@ async def advance(
 ) -> int:
     """Let so much time pass for every job; return how many there are. ``hours=2`` and the like add up, with ``by``.
 
-    Every time in their rows moves back by that much, so that jobs due within it are due now; a running worker is told. Nothing runs by
-    itself: ``drain`` does. Times of your own tables stay. Raises OptionError for a time that is not positive, or over a hundred years.
+    Every time in their rows moves back by that much, so that jobs due within it are due now, and so do the plans of schedules; a running
+    worker is told. Nothing runs by itself: ``drain`` runs jobs, a worker fires schedules, too. Times of your own tables stay. Raises
+    OptionError for a time that is not positive, or over a hundred years.
     """
     moved = by + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     if not timedelta(0) < moved <= MOST:

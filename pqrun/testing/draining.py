@@ -110,8 +110,9 @@ async def drain(
     stay (``report.scheduled``; ``advance`` brings their time), and so do failed ones, until their next attempt is due. ``queues``: only
     these; None: all. The app is opened for it where it is not open here.
 
-    Raises DrainFailed at the end if any attempt failed, those included that would be tried again; ``raise_errors=False`` leaves that to
-    ``report.failed``. Raises DrainStopped after ``max_jobs`` starts (1,000), or after ``timeout`` (60 s) with what still runs given back.
+    Schedules make no jobs meanwhile. Raises DrainFailed at the end if any attempt failed, those included that would be tried again;
+    ``raise_errors=False`` leaves that to ``report.failed``. Raises DrainStopped after ``max_jobs`` starts (1,000), or after ``timeout``
+    (60 s) with what still runs given back.
     """
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     chosen = None if queues is None else _checked_queues(queues)
@@ -164,6 +165,7 @@ async def _work(
         shutdown_timeout=5.0,
         environ={},  # what sets the workers of production is not for tests
     )
+    worker.leave_schedules()
     give_up = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
         for handler in jobs.handlers.values():

@@ -303,6 +303,7 @@ def _row(job_id: int, new: NewJob) -> Job:
         lost=0,
         releases=0,
         backoff_seconds=new.backoff_seconds,
+        _scheduled_for=None,
         status=Status.SCHEDULED if due > now else Status.READY,
         locked_by=None,
         _updated_at=now,

@@ -26,17 +26,22 @@ import textwrap
 import tomllib
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, get_args, get_type_hints
 
 import asyncpg
 import pytest
 
+from benchmarks.schedules import clock_changes
 from pqrun.config import WORKER_VARIABLES
-from pqrun.declaration import CallOptions, DeclaredOptions
+from pqrun.declaration import CallOptions, DeclaredOptions, ScheduleOptions
+from pqrun.job.definition import ScheduleDefinition
 from pqrun.job.options import JobOptions
+from pqrun.job.record import NewJob
+from pqrun.job.schedule import check_rule
 from pqrun.testing.databases import TEST_DSN
-from pqrun.worker import RETENTION_DEFAULT, WorkerOptions
+from pqrun.worker_options import RETENTION_DEFAULT, WorkerOptions
 from tests.support.database import connected
 from tests.support.database import run as run_coroutine
 from tests.support.installed import installed_in
@@ -50,6 +55,9 @@ VARIABLES = {"PQRUN_DSN", "DATABASE_URL", TEST_DSN, *(variable.name for variable
 
 RUN_COMMANDS = ("migrate", "--version")
 """Commands of pqrun that are cheap enough to be run as they stand; of others the help must know every option."""
+
+COMMAND_GROUPS = ("schedules",)
+"""Commands whose first word is a command of their own."""
 
 SERVE = """
 
@@ -372,11 +380,13 @@ def check_pqrun(command: str, rest: list[str], dsn: str, folder: Path) -> None:
     if command in RUN_COMMANDS:
         run(sys.executable, "-m", "pqrun", command, *rest, folder=folder, dsn=dsn)
         return
-    text = run(sys.executable, "-m", "pqrun", command, "--help", folder=folder)
+    if command in COMMAND_GROUPS:
+        command, rest = f"{command} {rest[0]}", rest[1:]
+    text = run(sys.executable, "-m", "pqrun", *command.split(), "--help", folder=folder)
     for word in rest:
         if word.startswith("-"):
             assert re.search(rf"(?<![\w-]){re.escape(word.partition('=')[0])}\b", text), f"pqrun {command} {word}"
-        elif ":" in word and "://" not in word:
+        elif re.fullmatch(r"[\w.]+:\w+", word):
             check_target(word, r"^({} = App\(|from \.\w+ import {}$)")
 
 
@@ -442,3 +452,21 @@ def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_table_of_clock_changes_is_what_the_rules_say() -> None:
+    assert table("docs/schedules.md", "zone") == [[cell.replace("`", "") for cell in row] for row in clock_changes()]
+
+
+def test_the_table_of_schedule_options_has_their_names_and_defaults() -> None:
+    rows = {name: default for name, default, _ in table("docs/schedules.md", "option")}
+    assert list(rows) == ["cron", "every", "tz", "catch_up", "overlap", "jitter"]
+    assert rows.keys() == ScheduleOptions.__annotations__.keys()
+    bare = ScheduleDefinition(name="s", job=NewJob(job_type="t", payload="{}"), rule=check_rule(cron="* * * * *"))
+    assert (rows["catch_up"], rows["overlap"], rows["jitter"]) == (
+        shown(bare.catch_up),
+        shown(bare.overlap),
+        "timedelta(0)",
+    )
+    assert bare.rule == check_rule(cron="* * * * *", tz=rows["tz"].strip('"'))
+    assert bare.jitter == timedelta(0)

@@ -23,6 +23,15 @@ SCRIPTS = {
         "failed: job 4 failed: PermissionError: the card was declined",
         "paid: {'charged': 'visa'}",
     ],
+    "schedules": [
+        "ticked",
+        "nightly: at 02:30 every day, Europe/Berlin, active",
+        "tick: every second, active",
+        "nightly, now: {'has_planned_time': True}",
+        "nightly: at 04:00 on Monday through Friday, Europe/Berlin (edited)",
+        "tick: paused",
+        "weekly: at 06:00 on Sunday, America/New_York; True",
+    ],
     "sync_handler": ["digest: a8df899f3c4f204d", "job 1 was cancelled"],
     "sql_trigger": ["{'indexed': 1}", "{'indexed': 2}"],
     "middleware": [

@@ -16,6 +16,7 @@ class Ears:
             on_cancel=lambda: self.heard.append("cancel"),
             on_left=lambda: self.heard.append("left"),
             on_await=lambda ids: self.heard.append(ids),
+            on_schedules=lambda: self.heard.append("schedules"),
         )
 
 
@@ -30,6 +31,7 @@ class Ears:
         ("await:1,2,3", [1, 2, 3]),
         ("due:1769904000.25", ("due", 1_769_904_000.25)),
         ("left:3", "left"),
+        ("schedules", "schedules"),
     ],
 )
 def test_each_kind_reaches_its_ear(message: str, heard: object) -> None:

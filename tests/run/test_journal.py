@@ -10,6 +10,7 @@ from pqrun.run import events
 from pqrun.run.events import Event
 from pqrun.run.journal import Journal
 from tests.run.making import SECRET, make_job
+from tests.support.jobs import NOW
 
 HOSTILE = "a\r\n2026-01-01 ERROR forged\x1b[31m\u2028\u202e\x00%s%(x)d"
 JOB = make_job(7, job_type=HOSTILE)
@@ -33,6 +34,13 @@ MADE: dict[type, Event] = {
         events.Unserved(HOSTILE, HOSTILE),
         events.WorkerDied(HOSTILE),
         events.Pruned(5),
+        events.Fired(HOSTILE, NOW, 2, 7),
+        events.FiringSkipped(HOSTILE, NOW, "overlap"),
+        events.FiringsMissed(HOSTILE, NOW, "one", 1),
+        events.ScheduleChanged(HOSTILE, "new"),
+        events.ScheduleFailed(HOSTILE, "StoreError: x"),
+        events.ScheduleOrphaned(HOSTILE),
+        events.ScheduleTaken(HOSTILE),
         events.LoopBlocked(6.1, "File x\nline 2", JOB, (JOB,)),
         events.LoopFailed("fetch", "gone", 1, 0.1),
         events.LoopResumed("fetch", 3, 1.5),
@@ -78,6 +86,7 @@ def test_trouble_is_a_warning_and_a_job_that_failed_for_good_an_error(caplog: py
     )  # it may come round many times; the first of its kind is a warning
     assert levels.pop(events.Failed) == logging.ERROR
     quiet = {events.Picked, events.Done, events.JobCancelled, events.Released, events.StopRequested, events.Pruned}
+    quiet |= {events.Fired, events.FiringSkipped, events.ScheduleChanged}
     quiet |= {events.LoopResumed, events.WorkerStarted, events.WorkerStopping, events.WorkerStopped}
     assert {kind for kind, level in levels.items() if level == logging.INFO} == quiet
     assert {level for kind, level in levels.items() if kind not in quiet} == {logging.WARNING}
@@ -135,6 +144,10 @@ def test_lines_can_go_to_a_logger_of_the_users(caplog: pytest.LogCaptureFixture)
         (events.WorkerStopped("w", clean=True), "worker w stopped"),
         (events.WorkerStopped("w", clean=False), "not written in time"),
         (events.StopRequested(JOB, "claim_lost"), "claim_lost"),
+        (events.Fired("s", NOW, 1, 7), "schedule s fired for 2026-01-01T00:00:00+00:00: job 7"),
+        (events.Fired("s", NOW, 3, 7), ": job 7, 3 jobs"),
+        (events.FiringSkipped("s", NOW, "overlap"), "its last job is still active"),
+        (events.FiringSkipped("s", NOW, "dedupe"), "an active job has its dedupe key"),
     ],
 )
 def test_a_line_says_what_matters(event: Event, words: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -315,7 +315,7 @@ async def test_the_version_of_payloads_comes_without_rewriting_a_table_and_rows_
 async def test_rights_on_the_function_and_the_registry_hold_for_what_takes_their_place(
     empty_dsn: str, connection: asyncpg.Connection
 ) -> None:
-    jobs, payload_version = migrations()[:2]
+    jobs, payload_version, schedules = migrations()[:3]
     async with connected(empty_dsn) as owner:
         await apply(owner, jobs)
         async with owner.transaction():  # roles belong to the whole server: rolled back with the rest
@@ -326,13 +326,14 @@ async def test_rights_on_the_function_and_the_registry_hold_for_what_takes_their
                 GRANT EXECUTE ON FUNCTION pqrun.enqueue TO "Producer" WITH GRANT OPTION;
                 GRANT SELECT, INSERT, UPDATE, DELETE ON pqrun.workers TO worker;
             """)
-            await apply(owner, payload_version)
+            await apply(owner, payload_version, schedules)
             function = "SELECT has_function_privilege($1, (SELECT oid FROM pg_proc WHERE proname = 'enqueue'), $2)"
             may = [await owner.fetchval(function, role, "EXECUTE") for role in ("Producer", "worker", "stranger")]
             assert may == [True, False, False]
             assert await owner.fetchval(function, "Producer", "EXECUTE WITH GRANT OPTION")
-            table = "SELECT has_table_privilege($1, 'pqrun.task_shapes', $2)"
-            assert [await owner.fetchval(table, role, "INSERT") for role in ("Producer", "worker")] == [False, True]
+            for table in ("pqrun.task_shapes", "pqrun.schedules"):
+                query = f"SELECT has_table_privilege($1, '{table}', $2)"
+                assert [await owner.fetchval(query, role, "INSERT") for role in ("Producer", "worker")] == [False, True]
             await owner.execute(
                 'DROP OWNED BY "Producer", worker; DROP ROLE "Producer"; DROP ROLE worker; DROP ROLE stranger'
             )

@@ -34,6 +34,7 @@ def job_record(job_id: int = 7, **changes: Any) -> Job:
         releases=0,
         backoff_seconds=None,
         payload_version=1,
+        _scheduled_for=None,
         status=Status.RUNNING,
         locked_by=None,
         _updated_at=NOW,

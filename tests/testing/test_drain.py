@@ -228,3 +228,21 @@ def test_a_sync_test_drains_beside_an_event_loop_that_has_the_app_open(dsn_for_l
 async def test_the_sync_form_inside_a_loop_says_what_to_await(shop: Shop) -> None:
     with pytest.raises(WrongLoopError, match=r"write 'await drain\(\.\.\.\)'"):
         drain_sync(shop.jobs)
+
+
+async def test_it_neither_stores_nor_fires_schedules(shop: Shop, connection: asyncpg.Connection) -> None:
+    @shop.jobs.task
+    async def count_down(ctx: JobContext, left: int) -> None:
+        if left:
+            await count_down.defer(left - 1)
+
+    shop.jobs.schedule("declared", shop.pay.call(order=1), cron="* * * * *")
+    async with shop.jobs:
+        await shop.jobs.schedules.add("due", shop.pay.call(order=2), every=timedelta(hours=1))
+        await advance(shop.jobs, hours=2)
+        await count_down.defer(100)  # longer than a worker takes to look for schedules
+        assert (await drain(shop.jobs)).counts == {"count_down": 101}
+        assert [one.name for one in await shop.jobs.schedules.list()] == ["due"]
+        assert (await shop.jobs.schedules.get("due")).last_job_id is None
+        await shop.jobs.schedules.run("due")
+        assert (await drain(shop.jobs)).counts == {"pay": 1}

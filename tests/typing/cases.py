@@ -36,6 +36,9 @@ from pqrun import (
     JsonObject,
     JsonValue,
     PgJobStore,
+    Preview,
+    Schedule,
+    ScheduleDefinition,
     Status,
     Task,
     Worker,
@@ -733,3 +736,50 @@ async def versions_are_declared() -> None:
     report = await jobs.check(tasks=["versioned"], sample=10)
     assert_type(report, CheckReport)
     assert_type(report.undecodable[0].ids, tuple[int, ...])
+
+
+# schedules
+
+
+@jobs.task(cron="30 2 * * *", tz="Europe/Berlin", catch_up="all", overlap="skip", jitter=timedelta(minutes=5))
+async def nightly(ctx: JobContext, day: str = "yesterday") -> None:
+    assert_type(ctx.scheduled_for, datetime | None)
+
+
+@jobs.task(payload=UserWithNote, every=timedelta(hours=1))
+async def hourly(ctx: JobContext, payload: UserWithNote) -> None: ...
+
+
+jobs.task(cron=5)  # E
+jobs.task(every=60)  # E
+jobs.task(cron="* * * * *", catch_up="some")  # E
+jobs.task(cron="* * * * *", overlap="never")  # E
+jobs.task(cron="* * * * *", timezone="UTC")  # E
+
+assert_type(
+    jobs.schedule("a", nightly.call(day="x"), cron="* * * * *", tz="UTC", catch_up="one", paused=True),
+    ScheduleDefinition,
+)
+jobs.schedule("b", hourly.call(user_id=1), every=timedelta(hours=1), jitter=timedelta(seconds=5))
+jobs.schedule("c", hourly.call(UserWithNote(user_id=1)), every=timedelta(hours=1))
+jobs.schedule("d", nightly.call(), cron="* * * * *", every=timedelta(hours=1))  # E
+jobs.schedule("e", nightly.call(), every=timedelta(hours=1), tz="UTC")  # E
+jobs.schedule("f", nightly.call())  # E
+jobs.schedule("g", nightly, cron="* * * * *")  # E
+jobs.schedule("h", hourly.call(), cron="* * * * *")  # E
+jobs.schedule("i", nightly.call(day=5), cron="* * * * *")  # E
+jobs.schedule("j", nightly.call(), every=3600)  # E
+jobs.schedule("k", nightly.call(), cron="* * * * *", overlap="maybe")  # E
+App(name=5)  # E
+
+
+async def schedules_by_hand() -> None:
+    assert_type(await jobs.schedules.list(), list[Schedule])
+    assert_type(await jobs.schedules.add("mine", nightly.call(), cron="* * * * *", tz="UTC", paused=True), Schedule)
+    assert_type(await jobs.schedules.edit("mine", every=timedelta(hours=1), call=hourly.call(user_id=1)), Schedule)
+    assert_type(await jobs.schedules.run("mine"), int)
+    assert_type(await jobs.schedules.preview("mine", 3), Preview)
+    assert_type((await jobs.schedules.get("mine")).state, Literal["active", "paused", "orphaned"])
+    await jobs.schedules.add("mine", nightly, cron="* * * * *")  # E
+    await jobs.schedules.edit("mine", crom="* * * * *")  # E
+    await jobs.schedules.pause(5)  # E
