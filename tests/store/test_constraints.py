@@ -263,6 +263,7 @@ def outcome_of(claim: Claim, number: int) -> Outcome:
 async def test_sql_cannot_enqueue_for_a_time_that_the_driver_cannot_read(
     connection: asyncpg.Connection, run_after: str
 ) -> None:
-    query = f"SELECT pqrun.enqueue('t', '{{}}', run_after => '{run_after}')"
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="run_after"):
+        await connection.execute(f"SELECT pqrun.enqueue('t', '{{}}', run_after => '{run_after}')")
     with pytest.raises(asyncpg.CheckViolationError, match="jobs_active_values"):
-        await connection.execute(query)
+        await connection.execute(f"INSERT INTO pqrun.jobs (job_type, run_after) VALUES ('t', '{run_after}')")
