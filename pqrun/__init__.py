@@ -36,6 +36,8 @@ from pqrun.errors import (
     WrongLoopError,
 )
 from pqrun.handle import Call, JobHandle
+from pqrun.job.bulk import BulkProgress, BulkReport, Refusal, RefusalReason
+from pqrun.job.filter import JobFilter
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.record import Job, JsonObject, JsonValue
@@ -43,8 +45,10 @@ from pqrun.job.shape import FieldChange
 from pqrun.job.state import Status
 from pqrun.run.context import JobContext
 from pqrun.run.middleware import CallNext
+from pqrun.selection import JobSelection
 from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
+from pqrun.store.selection import Selection
 from pqrun.task import Task
 from pqrun.worker import Worker
 
@@ -54,6 +58,8 @@ __all__ = [
     "App",
     "ArgumentsError",
     "BackoffPolicy",
+    "BulkProgress",
+    "BulkReport",
     "Call",
     "CallNext",
     "CancelOutcome",
@@ -79,8 +85,10 @@ __all__ = [
     "JobContext",
     "JobError",
     "JobFailed",
+    "JobFilter",
     "JobHandle",
     "JobNotFound",
+    "JobSelection",
     "JsonObject",
     "JsonValue",
     "LoopErrorPolicy",
@@ -93,11 +101,14 @@ __all__ = [
     "PgJobStore",
     "Pool",
     "PqrunError",
+    "Refusal",
+    "RefusalReason",
     "ResultDecodeError",
     "ResultError",
     "ResultTimeout",
     "RetryRefused",
     "SchemaError",
+    "Selection",
     "ShapeChange",
     "Status",
     "StoreError",

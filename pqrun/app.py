@@ -14,11 +14,13 @@ from pqrun.declaration import DeclaredOptions, ResultValue, check_declared, decl
 from pqrun.deferral import AfterHook, BeforeHook, DeferHooks, check_hook
 from pqrun.errors import ArgumentsError, ConfigurationError, DeclarationError
 from pqrun.handle import Call, JobHandle
+from pqrun.job.filter import JobFilter
 from pqrun.job.record import Enqueued
 from pqrun.portal import Portal
 from pqrun.run.context import JobContext
 from pqrun.run.handler import Handler
 from pqrun.run.middleware import CallNext, Middleware, check_middleware
+from pqrun.selection import JobSelection
 from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection, Pool
 from pqrun.task import DeclarePayload, DeclareTask, Task
@@ -269,6 +271,10 @@ class App(Generic[S]):
         new = [call.job for call in checked]
         written = self._portal.enqueue_jobs(new, connection, instead="await jobs.defer_many(...)")
         return self._handles(checked, written, connection)
+
+    def select(self, which: JobFilter | Iterable[int], *, limit: int | None = None) -> JobSelection:
+        """Choose jobs by ids or by a ``JobFilter``, at most ``limit``, to count, find, cancel, retry, delete, move or prioritize them."""
+        return JobSelection(self._portal, which, limit)
 
     def close_sync(self) -> None:
         """End the thread and the connections that synchronous calls have made, within some seconds; the next such call makes new ones.

@@ -67,14 +67,17 @@ _TAKEN_BACK = {
     "releases": "int4",
     "worker_id": "text",
 }
+_DONE = {"id": "int8", "is_requested": "bool", "messages": "int8"}
 _WAITING = {"id": "int8", "job_type": "text", "payload_version": "int4", "payload": "text"}
 
 EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "announce": ("text[] int2[] bool", {"told": "int8"}),
     "await": ("text", {"told": "bool"}),
     "beat": ("int8", {"id": "int8", "beat": "int8", "worker_id": "text", "has_lock": "bool", "is_self": "bool"}),
+    "begin_selection": ("", {"now": "timestamptz", "last_id": "int8"}),
     "bury": ("int8[] int8[]", {"id": "int8", "worker_id": "text"}),
     "cancel": ("int8", {"outcome": "text", "told": "int8", "announced": "int8"}),
+    "cancel_many": ("int8[] text[]", _DONE),
     "claim": ("text[] int2[] int8[] text[] int4 int4 int8 text int4 text[] int8[]", _CLAIMED),
     "claim_suspect": ("text[] text[] int8 text int8[]", _CLAIMED),
     "count_due": ("text[] text[]", {"due": "int8"}),
@@ -89,6 +92,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "ids": "int8[]",
         },
     ),
+    "delete_many": ("int8[] text[]", _DONE),
     "deregister": ("int8", {"id": "int8", "told": "bool"}),
     "drop_connections": ("text int8", {"ended": "int8"}),
     "enqueue": (
@@ -111,10 +115,16 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "find_waiting": ("int8[]", _WAITING),
     "forget_workers": ("float8", {"id": "int8"}),
     "get": ("int8", _STORED),
+    "get_many": ("int8[]", _STORED),
     "hold_lock": ("int8", {"has_lock": "bool"}),
+    "inspect_many": ("int8[]", {"id": "int8", "status": "text", "holder": "int8"}),
     "list_active": ("text[] int4", _STORED | {"in_seconds": "float8"}),
     "list_claims": ("int8", {"id": "int8"}),
     "note_shapes": ("text[] int4[] text[]", {"job_type": "text", "version": "int4"}),
+    "page_jobs": (
+        "text int8 int8 timestamptz int4 int8[] text[] text[] text[] int2[] text[] text text" + " timestamptz" * 6,
+        {"id": "int8", "finished_at": "timestamptz", "looked": "int8"},
+    ),
     "page_waiting": ("int8 int8 int4 int8 text[]", _WAITING),
     "probe_lock": ("int8[]", {"id": "int8"}),
     "promote": (
@@ -131,8 +141,10 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "prune": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
     "register": ("text text int4 text[] text[]", {"id": "int8"}),
+    "relane_many": ("int8[] text[] text int2", _DONE),
     "renew": ("int8[] int8[]", {"id": "int8", "claim_id": "int8", "is_cancelled": "bool"}),
     "retry": ("int8 bool", {"job_type": "text", "dedupe_key": "text", "retried": "bool", "told": "int8"}),
+    "retry_many": ("int8[] text[]", _DONE),
     "settle": (
         "text text text text[] text[] text float8[] int4[] int4[] int4[] int8[]",
         {
