@@ -222,7 +222,9 @@ def _ask(report: BulkReport) -> None:
     if not report.done:
         return
     typer.echo("\n".join(_lines(report)), err=True)
-    if not typer.confirm("Do it?", err=True):
+    # Not typer.confirm: it writes to stdout too, where the report alone belongs.
+    typer.echo("Do it? [y/N] ", err=True, nl=False)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         typer.echo("pqrun: nothing was done", err=True)
         raise typer.Exit(NOT_DONE)
 

@@ -154,14 +154,14 @@ def refusal_reason(action: Action, chosen: Collection[Status], seen: Seen | None
     """Say why it cannot be done to a job that was seen so, or None: it can. ``chosen``: the states that were asked for."""
     if seen is None:
         return RefusalReason.NOT_FOUND
-    if seen.status not in chosen:
-        return RefusalReason.CHANGED
     if seen.status not in action.takes:
         if seen.status is Status.RUNNING:
             return RefusalReason.RUNNING
         if seen.status in _WAITING:
             return RefusalReason.WAITING
         return RefusalReason.IS_DONE if action.name == "retry" else RefusalReason.ALREADY_FINISHED
+    if seen.status not in chosen:
+        return RefusalReason.CHANGED
     return RefusalReason.KEY_TAKEN if action.name == "retry" and seen.holder is not None else None
 
 

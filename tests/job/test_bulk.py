@@ -44,6 +44,7 @@ def test_what_is_not_there_is_not_found() -> None:
 
 def test_what_has_left_the_states_that_were_asked_for_has_changed() -> None:
     assert refusal_reason(cancelling(), [Status.READY], Seen(Status.RUNNING, None)) is RefusalReason.CHANGED
+    assert refusal_reason(cancelling(), [Status.READY], Seen(Status.DONE, None)) is RefusalReason.ALREADY_FINISHED
 
 
 def test_a_key_that_is_taken_is_in_the_way_of_a_retry_alone() -> None:
