@@ -24,6 +24,8 @@ from sqlalchemy.orm import Session
 from pqrun import (
     App,
     BackoffPolicy,
+    BulkProgress,
+    BulkReport,
     Call,
     CallNext,
     CancelOutcome,
@@ -32,10 +34,14 @@ from pqrun import (
     Deferral,
     Job,
     JobContext,
+    JobFilter,
     JobHandle,
+    JobSelection,
     JsonObject,
     JsonValue,
     PgJobStore,
+    RefusalReason,
+    Selection,
     Status,
     Task,
     Worker,
@@ -733,3 +739,45 @@ async def versions_are_declared() -> None:
     report = await jobs.check(tasks=["versioned"], sample=10)
     assert_type(report, CheckReport)
     assert_type(report.undecodable[0].ids, tuple[int, ...])
+
+
+def tell(progress: BulkProgress) -> None: ...
+
+
+async def many_jobs_are_selected(handles: Sequence[JobHandle[Sent]], store: PgJobStore) -> None:
+    wanted = JobFilter(
+        statuses=[Status.FAILED],
+        job_types={"send"},
+        queues=("mail",),
+        ids=range(3),
+        error_contains="timeout",
+        payload={"user_id": 1, "tags": ["a"]},
+        finished_after=timedelta(hours=1),
+        created_before=datetime.now().astimezone(),
+    )
+    selection = jobs.select(wanted, limit=10)
+    assert_type(selection, JobSelection)
+    assert_type(await selection.retry(force=True, dry_run=True, on_progress=tell), BulkReport)
+    assert_type(selection.move_sync("slow"), BulkReport)
+    assert_type(await selection.find(), list[Job])
+    assert_type(selection.count_sync(), int)
+    report = await jobs.select(handle.id for handle in handles).cancel()
+    assert_type(report.refusals[0].reason, RefusalReason)
+    assert_type(store.select([1]), Selection)
+    jobs.select(handles)  # E
+    jobs.select("1")  # E
+    JobFilter(statuses=Status.FAILED)  # E
+    JobFilter(statuses=["FAILED"])  # E
+    JobFilter(status=[Status.FAILED])  # E
+    JobFilter(payload={"at": uuid.uuid4()})  # E
+    JobFilter(finished_after=3600)  # E
+    wanted.queues = ["other"]  # E
+    await selection.move()  # E
+    await selection.prioritize("high")  # E
+    await selection.cancel(force=True)  # E
+    await selection.delete(dryrun=True)  # E
+    await selection.retry(on_progress=print_nothing)  # E
+    store.select([1]).cancel_sync()  # E
+
+
+def print_nothing() -> None: ...
