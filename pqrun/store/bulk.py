@@ -12,7 +12,7 @@ from pqrun.errors import StoreError
 from pqrun.job.bulk import Action, BulkProgress, BulkReport, Refusal, RefusalReason, Seen, Tally, refusal_reason
 from pqrun.job.state import Status
 from pqrun.store.link import Link
-from pqrun.store.selecting import LOCK_SECONDS, PIECE_ROWS, sliced
+from pqrun.store.selecting import LOCK_NOT_AVAILABLE, LOCK_SECONDS, PIECE_ROWS, look, sliced
 
 __all__ = ["BulkRun"]
 
@@ -23,8 +23,6 @@ BUSY_LOOK_SECONDS: Final = 0.05
 
 BUSY_KEPT: Final = 10_000
 """So many are tried again; further ones are reported at once."""
-
-LOCK_NOT_AVAILABLE: Final = "55P03"
 
 STATEMENTS: Final = {
     "cancel": "cancel_many",
@@ -96,7 +94,7 @@ class BulkRun:
         left = [job_id for job_id in ids if job_id not in done]
         if not left:
             return
-        rows = await self._link.run("inspect_many", left)
+        rows = await look(self._link, "inspect_many", left)
         seen = {row["id"]: Seen(Status(row["status"]), row["holder"]) for row in rows}
         for job_id in left:
             self._judge(job_id, seen.get(job_id))

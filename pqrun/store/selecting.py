@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
+from asyncpg import Record
+
+from pqrun.errors import StoreError
 from pqrun.job.filter import JobFilter
 from pqrun.job.state import ACTIVE, FINISHED, Status
 from pqrun.store.link import PLANNER_SETTINGS, Link
 
-__all__ = ["LOCK_SECONDS", "PIECE_ROWS", "SELECT_SETTINGS", "Page", "pages", "sliced"]
+__all__ = ["LOCK_NOT_AVAILABLE", "LOCK_SECONDS", "PIECE_ROWS", "SELECT_SETTINGS", "Page", "look", "pages", "sliced"]
 
 T = TypeVar("T")
 
@@ -24,6 +27,11 @@ PIECE_ROWS: Final = 500
 
 LOCK_SECONDS: Final = 0.5
 """How long a piece waits for a dedupe key that another transaction is taking."""
+
+LOCK_NOT_AVAILABLE: Final = "55P03"
+
+LOOK_TRIES: Final = 20
+"""How often a look that meets a lock on the whole table, such as a migration's, is tried: ten seconds."""
 
 SELECT_SETTINGS: Final = f"{PLANNER_SETTINGS}; SET lock_timeout = {LOCK_SECONDS * 1000:.0f}"
 
@@ -37,6 +45,17 @@ class Page(NamedTuple):
     looked: int
 
 
+async def look(link: Link, name: str, *arguments: object) -> list[Record]:
+    """Run a statement that only reads: it meets no locks of rows, and waits longer for one of the table than what changes rows may."""
+    for _ in range(LOOK_TRIES - 1):
+        try:
+            return await link.run(name, *arguments)
+        except StoreError as error:
+            if error.sqlstate != LOCK_NOT_AVAILABLE:
+                raise
+    return await link.run(name, *arguments)
+
+
 async def pages(
     link: Link, wanted: JobFilter, statuses: Collection[Status], *, active_first: bool = False
 ) -> AsyncIterator[Page]:
@@ -44,7 +63,7 @@ async def pages(
 
     What is done to jobs of one page may move them to the part of the table that is walked later: ``active_first`` says which that is.
     """
-    (begin,) = await link.run("begin_selection")
+    (begin,) = await look(link, "begin_selection")
     asked = _Asked(link, wanted, statuses, begin["now"], begin["last_id"])
     if wanted.ids is not None:
         for piece in sliced(list(wanted.ids), PAGE_ROWS):
@@ -53,6 +72,8 @@ async def pages(
         return
     finished: Walk = "finished" if wanted.finished_after is None else "finished_at"
     parts: list[tuple[Walk, frozenset[Status]]] = [("active", ACTIVE), (finished, FINISHED)]
+    if wanted.finished_after is not None or wanted.finished_before is not None:
+        del parts[0]
     for walk, part in parts if active_first else reversed(parts):
         if part.isdisjoint(statuses):
             continue
@@ -92,7 +113,7 @@ class _Asked:
         if walk == "finished_at":  # what ends from now on would lead the walk on and on
             end = self._now if end is None else min(end, self._now)
         place = walk, after, self._last_id, after_time, PAGE_ROWS, ids
-        *rows, last = await self._link.run("page_jobs", *place, *self._names, *self._others, start, end, *self._due)
+        *rows, last = await look(self._link, "page_jobs", *place, *self._names, *self._others, start, end, *self._due)
         following = (last["id"], last["finished_at"]) if last["looked"] == PAGE_ROWS else None
         return Page([row["id"] for row in rows], last["looked"]), following
 

@@ -24,7 +24,7 @@ from pqrun.job.state import ACTIVE, FINISHED, Status
 from pqrun.store.bulk import BulkRun
 from pqrun.store.link import Link
 from pqrun.store.rows import stored_job
-from pqrun.store.selecting import PIECE_ROWS, Page, pages, sliced
+from pqrun.store.selecting import PIECE_ROWS, Page, look, pages, sliced
 
 __all__ = ["FIND_LIMIT", "BulkOptions", "Selection"]
 
@@ -78,7 +78,7 @@ class Selection:
         async with self._linked() as link:
             async for page in self._pages(link, ALL):
                 for piece in sliced(page.ids[: limit - len(jobs)], PIECE_ROWS):
-                    found = {row["id"]: stored_job(row) for row in await link.run("get_many", piece)}
+                    found = {row["id"]: stored_job(row) for row in await look(link, "get_many", piece)}
                     jobs += [found[job_id] for job_id in piece if job_id in found]
                 if len(jobs) >= limit:
                     break

@@ -23,6 +23,13 @@ SCRIPTS = {
         "failed: job 4 failed: PermissionError: the card was declined",
         "paid: {'charged': 'visa'}",
     ],
+    "many_jobs": [
+        "would be retried: 20",
+        "retried: 20",
+        "cancelled: 1",
+        "moved: 9 refused: {'already_finished': 1}",
+        "last: {'sent': 'welcome'}",
+    ],
     "sync_handler": ["digest: a8df899f3c4f204d", "job 1 was cancelled"],
     "sql_trigger": ["{'indexed': 1}", "{'indexed': 2}"],
     "middleware": [

@@ -1,5 +1,6 @@
 """page_jobs.sql and Selection: which jobs a filter means, in whatever part of the table, page by page."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from pqrun.errors import ArgumentsError, NotOpenError, OptionError
 from pqrun.job.filter import JobFilter
 from pqrun.job.state import Status
-from pqrun.store import PgJobStore, selecting
+from pqrun.store import PgJobStore, pg, selecting
+from tests.store.locking import holding
 from tests.support.rows import make_job
+from tests.support.waiting import wait_until
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -135,3 +138,31 @@ async def test_what_is_no_selection_is_refused(store: PgJobStore) -> None:
 async def test_a_store_that_is_not_open_says_so(dsn: str) -> None:
     with pytest.raises(NotOpenError):
         await PgJobStore(dsn).select([1]).cancel()
+
+
+async def test_a_lock_on_the_whole_table_is_waited_for(
+    dsn: str, store: PgJobStore, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pg, "SELECT_SETTINGS", f"{selecting.SELECT_SETTINGS}; SET lock_timeout = 50")
+    job_id = await make_job(connection)
+    starts: set[object] = set()
+
+    async def has_looked_again() -> bool:
+        query = "SELECT query_start FROM pg_stat_activity WHERE application_name = 'pqrun select' AND wait_event_type = 'Lock'"
+        starts.update(row["query_start"] for row in await connection.fetch(query))
+        return len(starts) > 2
+
+    async with holding(dsn, "LOCK TABLE pqrun.jobs_active IN ACCESS EXCLUSIVE MODE"):
+        task = asyncio.create_task(store.select(JobFilter(statuses=[Status.READY])).cancel())
+        await wait_until(has_looked_again)
+    assert (await task).done_ids == (job_id,)
+
+
+async def test_a_handed_in_pool_serves_too(dsn: str, connection: asyncpg.Connection) -> None:
+    failed = await make_job(connection, status=Status.FAILED, dedupe_key="k")
+    async with asyncpg.create_pool(dsn, min_size=1, max_size=2) as pool, PgJobStore(pool=pool) as store:
+        selection = store.select(JobFilter(dedupe_keys=["k"]))
+        assert (await selection.retry()).done_ids == (failed,)
+        assert (await selection.cancel()).done_ids == (failed,)
+        assert [job.id for job in await selection.find()] == [failed]
+        assert await pool.fetchval("SHOW lock_timeout") == "0"  # nothing of its settings is left there
