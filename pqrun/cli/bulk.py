@@ -4,6 +4,7 @@
 how far it has come to stderr.
 """
 
+import asyncio
 import json
 import os
 import sys
@@ -238,8 +239,20 @@ def _refuse(message: str, *, as_json: bool) -> NoReturn:
 
 async def _report(run: _Run, which: JobFilter | list[int], act: Act, *, dry_run: bool) -> BulkReport:
     async with PgJobStore(dsn_or_refuse(run.dsn, os.environ), schema=run.schema) as store:
-        with _progress() as tell:
-            return await act(store.select(which, limit=run.limit), {"dry_run": dry_run, "on_progress": tell})
+        done = 0
+        with _progress() as show:
+
+            def tell(news: BulkProgress) -> None:
+                nonlocal done
+                done = news.done
+                show(news)
+
+            try:
+                return await act(store.select(which, limit=run.limit), {"dry_run": dry_run, "on_progress": tell})
+            except asyncio.CancelledError:
+                if not dry_run:
+                    typer.echo(f"pqrun: interrupted; what was done stays: {done:,} by then", err=True)
+                raise
 
 
 @contextmanager

@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import pty
+import re
+import signal
 import subprocess
 from typing import Any
 
@@ -11,8 +13,10 @@ import asyncpg
 import pytest
 
 from pqrun.job.state import Status
-from tests.cli.running import PQRUN, environment, run_command
+from tests.cli.running import PQRUN, environment, run_command, running
+from tests.store.locking import holding
 from tests.support.rows import make_job
+from tests.support.waiting import wait_until
 
 SECRET = "payload-nobody-may-see"
 
@@ -218,6 +222,23 @@ async def test_with_yes_with_ids_and_with_nothing_to_do_nobody_is_asked(
         code, said, shown = await on_terminal(dsn, "", *arguments)
         assert (code, said) == (0, done)
         assert "Do it?" not in shown
+
+
+async def test_an_interrupt_says_what_was_done_by_then(dsn: str, connection: asyncpg.Connection) -> None:
+    free, held = await make_job(connection), await make_job(connection)
+
+    async def is_cancelled() -> bool:
+        return bool(await connection.fetchval("SELECT status = 'CANCELLED' FROM pqrun.jobs WHERE id = $1", free))
+
+    async with (
+        holding(dsn, "SELECT FROM pqrun.jobs WHERE id = $1 FOR UPDATE", held),
+        running("cancel", "--queue", "default", env=environment(PQRUN_DSN=dsn)) as command,
+    ):
+        await wait_until(is_cancelled)  # the other one is tried again for seconds
+        command.send(signal.SIGINT)
+        assert await command.end() == 128 + signal.SIGINT
+    assert re.fullmatch(r"pqrun: interrupted; what was done stays: [01] by then", command.output)
+    assert await states(connection) == ["CANCELLED", "READY"]
 
 
 async def test_progress_is_shown_on_a_terminal(dsn: str, connection: asyncpg.Connection) -> None:
