@@ -39,7 +39,9 @@ from pqrun.errors import (
     WrongLoopError,
 )
 from pqrun.handle import Call, JobHandle
+from pqrun.job.bulk import BulkProgress, BulkReport, Refusal, RefusalReason
 from pqrun.job.definition import Schedule, ScheduleDefinition
+from pqrun.job.filter import JobFilter
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.record import Job, JsonObject, JsonValue
@@ -48,8 +50,10 @@ from pqrun.job.state import Status
 from pqrun.run.context import JobContext
 from pqrun.run.middleware import CallNext
 from pqrun.schedules import Preview, Schedules
+from pqrun.selection import JobSelection
 from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
+from pqrun.store.selection import Selection
 from pqrun.task import Task
 from pqrun.worker import Worker
 
@@ -59,6 +63,8 @@ __all__ = [
     "App",
     "ArgumentsError",
     "BackoffPolicy",
+    "BulkProgress",
+    "BulkReport",
     "Call",
     "CallNext",
     "CancelOutcome",
@@ -84,8 +90,10 @@ __all__ = [
     "JobContext",
     "JobError",
     "JobFailed",
+    "JobFilter",
     "JobHandle",
     "JobNotFound",
+    "JobSelection",
     "JsonObject",
     "JsonValue",
     "LoopErrorPolicy",
@@ -99,6 +107,8 @@ __all__ = [
     "Pool",
     "PqrunError",
     "Preview",
+    "Refusal",
+    "RefusalReason",
     "ResultDecodeError",
     "ResultError",
     "ResultTimeout",
@@ -110,6 +120,7 @@ __all__ = [
     "ScheduleRefused",
     "Schedules",
     "SchemaError",
+    "Selection",
     "ShapeChange",
     "Status",
     "StoreError",

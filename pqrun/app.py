@@ -13,6 +13,7 @@ from pqrun.check import SAMPLE_DEFAULT, CheckProgress, CheckReport, check_jobs
 from pqrun.declaration import DeclaredOptions, ResultValue, check_declared, declare
 from pqrun.errors import ArgumentsError, DeclarationError
 from pqrun.handle import Call, JobHandle
+from pqrun.job.filter import JobFilter
 from pqrun.job.options import check_name
 from pqrun.job.record import Enqueued
 from pqrun.job.storable import dump_object
@@ -20,6 +21,7 @@ from pqrun.portal import Portal
 from pqrun.registration import Registrations
 from pqrun.run.context import JobContext
 from pqrun.schedules import Schedules, define_for_task
+from pqrun.selection import JobSelection
 from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection, Pool
 from pqrun.task import DeclarePayload, DeclareTask, Task
@@ -213,6 +215,10 @@ class App(Registrations[S]):
         new = [call.job for call in checked]
         written = self._portal.enqueue_jobs(new, connection, instead="await jobs.defer_many(...)")
         return self._handles(checked, written, connection)
+
+    def select(self, which: JobFilter | Iterable[int], *, limit: int | None = None) -> JobSelection:
+        """Choose jobs by ids or by a ``JobFilter``, at most ``limit``, to count, find, cancel, retry, delete, move or prioritize them."""
+        return JobSelection(self._portal, which, limit)
 
     def close_sync(self) -> None:
         """End the thread and the connections that synchronous calls have made, within some seconds; the next such call makes new ones.

@@ -1,7 +1,8 @@
 """The entry point: commands, ``--version``, and how their errors are told.
 
-Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 128 + the signal's number for what was interrupted. ``check`` has
-its own: 1 means that it found problems, 2 that it could not look.
+Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 128 + the signal's number for what was interrupted. Some have
+their own: of ``check`` 1 means that it found problems, 2 that it could not look; of ``cancel``, ``retry``, ``delete``, ``move`` and
+``prioritize`` 1 means that some jobs were refused, 2 that it was not done.
 """
 
 import sys
@@ -11,6 +12,7 @@ from typing import Annotated
 import typer
 
 from pqrun.cli.bench import bench
+from pqrun.cli.bulk import cancel, delete, move, prioritize, retry
 from pqrun.cli.check import check
 from pqrun.cli.demo.command import demo
 from pqrun.cli.migrate import migrate
@@ -34,6 +36,11 @@ cli = typer.Typer(
 cli.command()(migrate)
 cli.command()(worker)
 cli.command()(check)
+cli.command()(cancel)
+cli.command()(retry)
+cli.command()(delete)
+cli.command()(move)
+cli.command()(prioritize)
 cli.command()(demo)
 cli.command()(bench)
 cli.add_typer(schedules)

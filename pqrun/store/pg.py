@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Protocol, Self, cast
@@ -11,6 +11,7 @@ import asyncpg
 
 from pqrun.errors import ConfigurationError, JobNotFound, ResultTimeout
 from pqrun.job.dedupe import stored_key
+from pqrun.job.filter import JobFilter
 from pqrun.job.options import (
     check_job_id,
     check_job_type,
@@ -33,10 +34,12 @@ from pqrun.store.failure import DRIVER_ERRORS, translating
 from pqrun.store.gathering import GATHER_SECONDS, GATHER_SETTINGS
 from pqrun.store.link import PLANNER_SETTINGS, KeptLink, Link, Session, repeated
 from pqrun.store.migrate import Migration, check_schema, migrate
-from pqrun.store.patience import FIRST_SECONDS, Patience
+from pqrun.store.patience import FIRST_SECONDS, MOST_SECONDS, Patience
 from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
 from pqrun.store.producing import Producer
 from pqrun.store.rows import stored_job
+from pqrun.store.selecting import SELECT_SETTINGS
+from pqrun.store.selection import Selection
 from pqrun.store.source import DirectDsn, DsnOpener, FactoryOpener, PoolOpener, PoolSource
 from pqrun.store.statements import Statements
 from pqrun.store.waiter import End, Waiter
@@ -287,6 +290,15 @@ class PgJobStore:
         Raises RetryRefused (its ``conflicting_id`` names the active job that has taken the dedupe key) or JobNotFound.
         """
         await intervening.retry(self.run, check_job_id(job_id), force=force)
+
+    def select(self, which: JobFilter | Iterable[int], *, limit: int | None = None) -> Selection:
+        """Choose jobs by ids or by a ``JobFilter``, to count, find, cancel, retry, delete, move or prioritize all; at most ``limit``."""
+        return Selection(self.open_selection, which, limit)
+
+    def open_selection(self) -> Link:
+        """Return a way to run the statements of a selection, whose user closes it; raises NotOpenError."""
+        _ = self._source.checked()
+        return self.open_link("select", kept=False, settings=SELECT_SETTINGS, patience=MOST_SECONDS)
 
     async def wait_end(self, job_id: int, timeout: float | None = None) -> End:
         """Wait until the job has finished and return how. Raises JobNotFound and ResultTimeout."""

@@ -14,7 +14,10 @@ async def test_version_prints_that_of_the_package() -> None:
     assert (code, output) == (0, f"pqrun {importlib.metadata.version('pqrun')}")
 
 
-@pytest.mark.parametrize("command", ["migrate", "worker", "check", "demo", "bench", "schedules"])
+@pytest.mark.parametrize(
+    "command",
+    ["migrate", "worker", "check", "cancel", "retry", "delete", "move", "prioritize", "demo", "bench", "schedules"],
+)
 async def test_the_help_lists_every_command(command: str) -> None:
     code, output = await run_command("--help")
     assert code == 0

@@ -32,6 +32,13 @@ SCRIPTS = {
         "tick: paused",
         "weekly: at 06:00 on Sunday, America/New_York; True",
     ],
+    "many_jobs": [
+        "would be retried: 20",
+        "retried: 20",
+        "cancelled: 1",
+        "moved: 9 refused: {'already_finished': 1}",
+        "last: {'sent': 'welcome'}",
+    ],
     "sync_handler": ["digest: a8df899f3c4f204d", "job 1 was cancelled"],
     "sql_trigger": ["{'indexed': 1}", "{'indexed': 2}"],
     "middleware": [

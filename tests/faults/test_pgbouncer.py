@@ -15,6 +15,7 @@ import pytest
 from benchmarks.recovery import measure
 from pqrun import IdlePollPolicy, PgJobStore
 from pqrun.errors import ConfigurationError
+from pqrun.job.filter import JobFilter
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.state import Status
 from pqrun.run import events
@@ -24,6 +25,8 @@ from pqrun.worker import WorkerOptions
 from tests.cli.running import Command, environment, running
 from tests.faults.town import Ledger
 from tests.run.working import wait_finished, working
+from tests.store.locking import wait_until_waiting
+from tests.support.database import connected
 from tests.support.pgbouncer import PgBouncer, pgbouncer
 from tests.support.rows import make_job, make_worker
 from tests.support.waiting import wait_until
@@ -317,4 +320,18 @@ async def test_handlers_that_hold_all_server_connections_delay_a_worker_and_lose
         ended = [await wait_finished(pooled, job_id) for job_id in [*ids, await waiting]]
         assert {(job.status, job.attempts) for job in ended} == {(Status.DONE, 1)}
         assert not crew.heard.of(events.ClaimLost)
+    assert await bouncer.left_in_sessions() == []
+
+
+async def test_many_jobs_are_changed_through_a_pooler_and_nothing_stays_behind_in_its_server_connections(
+    bouncer: PgBouncer, pooled: PgJobStore, dsn: str, connection: asyncpg.Connection
+) -> None:
+    ids = [await make_job(connection, status=Status.FAILED, dedupe_key=f"k{n}") for n in range(5)]
+    async with connected(dsn) as other, other.transaction():
+        await other.execute("SELECT * FROM pqrun.enqueue('t', '{}', dedupe_key => 'k2')")
+        task = asyncio.create_task(pooled.select(ids).retry())
+        await wait_until_waiting(connection)  # for half a second, by a setting of that transaction alone
+    report = await task
+    assert (report.done, report.reasons) == (4, {"key_taken": 1})
+    assert (await pooled.select(JobFilter(job_types=["t"])).cancel()).done == 5
     assert await bouncer.left_in_sessions() == []

@@ -75,7 +75,9 @@ class Explainer:
         await transaction.start()
         await self._connection.execute(f"SET LOCAL plan_cache_mode = {mode}")
         await self._connection.execute(f"PREPARE explained AS {self._statements[name]}")
-        told = await self._connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE explained({values})")
+        told = await self._connection.fetchval(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE explained{f'({values})' if arguments else ''}"
+        )
         await self._connection.execute("DEALLOCATE explained")
         await transaction.rollback()
         root = json.loads(told)[0]["Plan"]

@@ -1,5 +1,6 @@
 """Every statement against the schema: parameters and columns have the names and types that Python relies on."""
 
+import re
 from importlib.resources import files
 
 import asyncpg
@@ -69,6 +70,7 @@ _TAKEN_BACK = {
     "releases": "int4",
     "worker_id": "text",
 }
+_DONE = {"id": "int8", "is_requested": "bool", "messages": "int8"}
 _WAITING = {"id": "int8", "job_type": "text", "payload_version": "int4", "payload": "text"}
 
 EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
@@ -79,8 +81,10 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "announce": ("text[] int2[] bool", {"told": "int8"}),
     "await": ("text", {"told": "bool"}),
     "beat": ("int8", {"id": "int8", "beat": "int8", "worker_id": "text", "has_lock": "bool", "is_self": "bool"}),
+    "begin_selection": ("", {"now": "timestamptz", "last_id": "int8"}),
     "bury": ("int8[] int8[]", {"id": "int8", "worker_id": "text"}),
     "cancel": ("int8", {"outcome": "text", "told": "int8", "announced": "int8"}),
+    "cancel_many": ("int8[] text[]", _DONE),
     "claim": ("text[] int2[] int8[] text[] int4 int4 int8 text int4 text[] int8[]", _CLAIMED),
     "claim_suspect": ("text[] text[] int8 text int8[]", _CLAIMED),
     "count_due": ("text[] text[]", {"due": "int8"}),
@@ -99,6 +103,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         "text text text text int2 int4 float8 text float8[] text text float8 text text float8 int4 timestamptz text text bool",
         {"change": "text", "told": "int8"},
     ),
+    "delete_many": ("int8[] text[]", _DONE),
     "deregister": ("int8", {"id": "int8", "told": "bool"}),
     "drop_connections": ("text int8", {"ended": "int8"}),
     "edit_schedule": (
@@ -178,11 +183,17 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "forget_workers": ("float8", {"id": "int8"}),
     "get": ("int8", _STORED),
+    "get_many": ("int8[]", _STORED),
     "hold_lock": ("int8", {"has_lock": "bool"}),
+    "inspect_many": ("int8[]", {"id": "int8", "status": "text", "holder": "int8"}),
     "list_active": ("text[] int4", _STORED | {"in_seconds": "float8"}),
     "list_claims": ("int8", {"id": "int8"}),
     "note_shapes": ("text[] int4[] text[]", {"job_type": "text", "version": "int4"}),
     "orphan_schedules": ("text text[] int8", {"name": "text"}),
+    "page_jobs": (
+        "text int8 int8 timestamptz int4 int8[] text[] text[] text[] int2[] text[] text text" + " timestamptz" * 6,
+        {"id": "int8", "finished_at": "timestamptz", "looked": "int8"},
+    ),
     "page_waiting": ("int8 int8 int4 int8 text[]", _WAITING),
     "pause_schedule": ("text", {"name": "text"}),
     "probe_lock": ("int8[]", {"id": "int8"}),
@@ -201,10 +212,12 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "prune": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
     "register": ("text text int4 text[] text[] text[]", {"id": "int8"}),
     "remove_schedule": ("text", {"app": "text", "removed": "bool"}),
+    "relane_many": ("int8[] text[] text int2", _DONE),
     "renew": ("int8[] int8[]", {"id": "int8", "claim_id": "int8", "is_cancelled": "bool"}),
     "resume_schedule": ("text timestamptz int8", {"name": "text", "told": "bool"}),
     "retry": ("int8 bool", {"job_type": "text", "dedupe_key": "text", "retried": "bool", "told": "int8"}),
     "run_schedule": ("text", {"id": "int8", "busy_id": "int8", "holder_id": "int8", "told": "int8"}),
+    "retry_many": ("int8[] text[]", _DONE),
     "settle": (
         "text text text text[] text[] text float8[] int4[] int4[] int4[] int8[]",
         {
@@ -273,3 +286,36 @@ def test_the_columns_of_a_claim_and_of_a_look_are_the_fields_of_a_job_in_their_o
     fields = ["payload" if name == "payload_json" else name.lstrip("_") for name in Job.__struct_fields__]
     assert list(_CLAIMED)[2:] == fields[: len(_CLAIMED) - 2]
     assert list(_STORED) == ["result" if name == "result_json" else name for name in fields]
+
+
+MOVERS = ("cancel", "cancel_many", "retry", "retry_many", "settle")
+"""Statements that take a row out of one part and put it into the other."""
+
+NOT_MOVED = {
+    "cancel": {"claim_id", "worker", "locked_at", "locked_by", "duration_ms", "result", "cancel_requested_at"},
+    "retry": {
+        *(
+            "claim_id",
+            "worker",
+            "locked_at",
+            "locked_by",
+            "duration_ms",
+            "result",
+            "finished_at",
+            "cancel_requested_at",
+        ),
+        *("attempts", "lost", "releases", "run_after", "place", "updated_at"),
+    },
+    "settle": set[str](),
+}
+"""What a cancelled job never had, and what a retry begins anew."""
+
+
+@pytest.mark.parametrize("name", MOVERS)
+async def test_a_row_that_moves_keeps_every_column(connection: asyncpg.Connection, name: str) -> None:
+    query = (
+        "SELECT attname FROM pg_attribute WHERE attrelid = 'pqrun.jobs'::regclass AND attnum > 0 AND NOT attisdropped"
+    )
+    columns = {row["attname"] for row in await connection.fetch(query)}
+    (into,) = re.findall(r"INSERT INTO \S+\.\S+(?: AS a)?\s*\(([^)]*)\)", Statements("pqrun")[name])
+    assert columns - set(into.replace("\n", " ").replace(" ", "").split(",")) <= NOT_MOVED[name.removesuffix("_many")]

@@ -24,6 +24,8 @@ from sqlalchemy.orm import Session
 from pqrun import (
     App,
     BackoffPolicy,
+    BulkProgress,
+    BulkReport,
     Call,
     CallNext,
     CancelOutcome,
@@ -32,13 +34,17 @@ from pqrun import (
     Deferral,
     Job,
     JobContext,
+    JobFilter,
     JobHandle,
+    JobSelection,
     JsonObject,
     JsonValue,
     PgJobStore,
     Preview,
+    RefusalReason,
     Schedule,
     ScheduleDefinition,
+    Selection,
     Status,
     Task,
     Worker,
@@ -783,3 +789,45 @@ async def schedules_by_hand() -> None:
     await jobs.schedules.add("mine", nightly, cron="* * * * *")  # E
     await jobs.schedules.edit("mine", crom="* * * * *")  # E
     await jobs.schedules.pause(5)  # E
+
+
+def tell(progress: BulkProgress) -> None: ...
+
+
+async def many_jobs_are_selected(handles: Sequence[JobHandle[Sent]], store: PgJobStore) -> None:
+    wanted = JobFilter(
+        statuses=[Status.FAILED],
+        job_types={"send"},
+        queues=("mail",),
+        ids=range(3),
+        error_contains="timeout",
+        payload={"user_id": 1, "tags": ["a"]},
+        finished_after=timedelta(hours=1),
+        created_before=datetime.now().astimezone(),
+    )
+    selection = jobs.select(wanted, limit=10)
+    assert_type(selection, JobSelection)
+    assert_type(await selection.retry(force=True, dry_run=True, on_progress=tell), BulkReport)
+    assert_type(selection.move_sync("slow"), BulkReport)
+    assert_type(await selection.find(), list[Job])
+    assert_type(selection.count_sync(), int)
+    report = await jobs.select(handle.id for handle in handles).cancel()
+    assert_type(report.refusals[0].reason, RefusalReason)
+    assert_type(store.select([1]), Selection)
+    jobs.select(handles)  # E
+    jobs.select("1")  # E
+    JobFilter(statuses=Status.FAILED)  # E
+    JobFilter(statuses=["FAILED"])  # E
+    JobFilter(status=[Status.FAILED])  # E
+    JobFilter(payload={"at": uuid.uuid4()})  # E
+    JobFilter(finished_after=3600)  # E
+    wanted.queues = ["other"]  # E
+    await selection.move()  # E
+    await selection.prioritize("high")  # E
+    await selection.cancel(force=True)  # E
+    await selection.delete(dryrun=True)  # E
+    await selection.retry(on_progress=print_nothing)  # E
+    store.select([1]).cancel_sync()  # E
+
+
+def print_nothing() -> None: ...
