@@ -37,9 +37,10 @@ from pqrun.errors import (
 )
 from pqrun.handle import Call, JobHandle
 from pqrun.job.outcome import CancelOutcome
-from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
+from pqrun.job.policy import BackoffPolicy, ExponentialBackoff, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.record import Job, JsonObject, JsonValue
 from pqrun.job.shape import FieldChange
+from pqrun.job.signals import Abort, HandlerSignal, RetryAfter, Snooze
 from pqrun.job.state import Status
 from pqrun.run.context import JobContext
 from pqrun.run.middleware import CallNext
@@ -49,6 +50,7 @@ from pqrun.task import Task
 from pqrun.worker import Worker
 
 __all__ = [
+    "Abort",
     "AnyConnection",
     "AnySyncConnection",
     "App",
@@ -70,7 +72,9 @@ __all__ = [
     "DeferError",
     "Deferral",
     "EmbeddedError",
+    "ExponentialBackoff",
     "FieldChange",
+    "HandlerSignal",
     "HandlerTimeout",
     "IdlePollPolicy",
     "Job",
@@ -96,9 +100,11 @@ __all__ = [
     "ResultDecodeError",
     "ResultError",
     "ResultTimeout",
+    "RetryAfter",
     "RetryRefused",
     "SchemaError",
     "ShapeChange",
+    "Snooze",
     "Status",
     "StoreError",
     "Task",

@@ -6,9 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from pqrun.errors import HandlerTimeout
 from pqrun.job.outcome import Counts, Failed, Recovered, Retrying
 from pqrun.job.policy import BackoffPolicy, LoopErrorPolicy
 from pqrun.job.record import Claim
+from pqrun.job.rules import RetryRules
 from pqrun.job.state import Status
 from pqrun.run import events
 from pqrun.run.events import Events
@@ -90,12 +92,14 @@ def make_reaper(
     yard: Yard, told: Events, *, sweep_seconds: float = HOUR, backoff: BackoffPolicy | None = None
 ) -> Reaper:
     own = {"own": Seconds(7)}
+    rules = {"once": RetryRules(no_retry_on=(HandlerTimeout,)), "named": RetryRules(retry_on=(TimeoutError,))}
     return Reaper(
         yard,
         sweep_seconds=sweep_seconds,
         stale_seconds=1200.0,
         backoff=backoff or Seconds(100),
         backoff_of=own.get,
+        rules_of=rules.get,
         events=told,
         policy=LoopErrorPolicy(),
     )

@@ -203,7 +203,7 @@ async def test_a_claim_that_does_not_come_back_was_lost(book: Book) -> None:
         (outcomes.Failed, events.Failed),
         (outcomes.Retrying, events.Retrying),
         (outcomes.Released, events.Released),
-        (outcomes.Snoozed, events.Snoozed),
+        (outcomes.Snoozed, events.PutAside),
     ],
 )
 async def test_a_write_that_was_in_doubt_and_had_succeeded_is_told_as_written(

@@ -27,6 +27,7 @@ _CLAIMED = {
     "created_at": "float8",
     "lost": "int4",
     "releases": "int4",
+    "snoozes": "int4",
     "backoff_seconds": "float8[]",
     "payload_version": "int4",
 }
@@ -47,6 +48,7 @@ _STORED = {
     "created_at": "timestamptz",
     "lost": "int4",
     "releases": "int4",
+    "snoozes": "int4",
     "backoff_seconds": "float8[]",
     "payload_version": "int4",
     "status": "text",
@@ -134,7 +136,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "renew": ("int8[] int8[]", {"id": "int8", "claim_id": "int8", "is_cancelled": "bool"}),
     "retry": ("int8 bool", {"job_type": "text", "dedupe_key": "text", "retried": "bool", "told": "int8"}),
     "settle": (
-        "text text text text[] text[] text float8[] int4[] int4[] int4[] int8[]",
+        "text text text text[] text[] text float8[] int4[] int4[] int4[] int4[] int8[]",
         {
             "id": "int8",
             "claim_id": "int8",
