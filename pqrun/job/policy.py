@@ -111,15 +111,16 @@ class ExponentialBackoff(BackoffPolicy):
             raise OptionError(f"draw: expected a function that gives numbers from 0 up to 1; got {_shown(draw)}")
         self.factor = float(factor)
         self.jitter = jitter
+        self._share = None if jitter == "full" else float(jitter)
         self._draw = draw
 
     def retry_delay(self, attempts: int) -> timedelta:
         """Say how long to wait after the failed attempt number ``attempts`` (from 1): from zero to the cap."""
         delay = self._undisturbed(max(attempts, 1) - 1)
-        if self.jitter == "full":
+        if self._share is None:
             delay *= self._draw()
-        elif self.jitter:
-            delay *= 1 + self.jitter * (2 * self._draw() - 1)
+        elif self._share:
+            delay *= 1 + self._share * (2 * self._draw() - 1)
         # Longer by jitter than the cap, or by what a function of the caller's draws.
         return timedelta(seconds=min(max(delay, 0.0), self.cap_seconds))
 

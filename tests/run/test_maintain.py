@@ -184,6 +184,17 @@ async def test_an_overdue_job_is_decided_as_its_worker_would_have() -> None:
         assert "ran longer than its timeout of 2.5 s" in decided.error
 
 
+async def test_an_overdue_job_is_judged_by_the_rules_of_its_task() -> None:
+    yard = Yard()
+    yard.overdue = [overdue(1, job_type="once"), overdue(1, job_type="named"), overdue(1)]
+    reaper = make_reaper(yard, Events())
+    reaper.service.start()
+    await wait_until(lambda: yard.sweeps)
+    assert await reaper.service.stop(30)
+    assert [type(decided) for decided in yard.decided] == [Failed, Retrying, Retrying]
+    assert "HandlerTimeout" in yard.decided[0].error
+
+
 async def test_a_policy_that_fails_does_not_end_the_sweep(caplog: pytest.LogCaptureFixture) -> None:
     yard = Yard()
     yard.overdue = [overdue(1)]
