@@ -2,6 +2,7 @@
 
 import logging
 
+from pqrun.job.outcome import SNOOZES_MAX
 from pqrun.job.record import Job
 from pqrun.job.storable import one_line
 from pqrun.run import events
@@ -84,7 +85,7 @@ def _line(event: events.Event) -> str:
             return f"released {_name(job)} " + ("after its start" if event.started else "before its start")
         case events.Snoozed(job=job):
             why = "" if event.reason is None else f": {event.reason}"
-            return f"snoozed {_name(job)} for the {event.snoozes}. time, again in {event.delay_seconds:.3g} s{why}"
+            return f"snoozed {_name(job)}, snooze {event.snoozes} of {SNOOZES_MAX}, again in {event.delay_seconds:.3g} s{why}"
         case events.PutAside(job=job):
             return f"put aside {_name(job)}: it needs newer code; again in {event.delay_seconds:.3g} s"
         case events.ClaimLost(job=job):

@@ -77,7 +77,7 @@ async def test_the_log_tells_why(jobs: App[None], caplog: pytest.LogCaptureFixtu
     async with at_work(jobs) as told:
         job = await wait.defer()
         await told.wait_for(events.Snoozed)
-    line = f"snoozed wait id={job.id} attempt=1/5 for the 1. time, again in 3.6e+03 s: the bank\\nis closed"
+    line = f"snoozed wait id={job.id} attempt=1/5, snooze 1 of {SNOOZES_MAX}, again in 3.6e+03 s: the bank\\nis closed"
     assert line in caplog.messages
 
 
