@@ -159,7 +159,7 @@ class App(Generic[S]):
         are the payload (one key each; a single parameter annotated with a model is stored as that model). ``dedupe_key``: a
         template over payload fields such as ``"welcome:{user_id}"``, or, with ``payload=``, a function of the payload. ``name``:
         the job_type, by default the function's name. ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``backoff``: see
-        ``TaskOptions``; all others: ``DeclaredOptions``. Raises DeclarationError (a TypeError), naming function, file and line, and OptionError.
+        ``TaskOptions``; all others: ``DeclaredOptions``. Raises DeclarationError (a TypeError), naming the place, and OptionError.
         """
         check_declared(options, payload=payload, dedupe_key=dedupe_key)
 
