@@ -43,9 +43,10 @@ from pqrun.job.bulk import BulkProgress, BulkReport, Refusal, RefusalReason
 from pqrun.job.definition import Schedule, ScheduleDefinition
 from pqrun.job.filter import JobFilter
 from pqrun.job.outcome import CancelOutcome
-from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
+from pqrun.job.policy import BackoffPolicy, ExponentialBackoff, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.record import Job, JsonObject, JsonValue
 from pqrun.job.shape import FieldChange
+from pqrun.job.signals import Abort, HandlerSignal, RetryAfter, Snooze
 from pqrun.job.state import Status
 from pqrun.run.context import JobContext
 from pqrun.run.middleware import CallNext
@@ -58,6 +59,7 @@ from pqrun.task import Task
 from pqrun.worker import Worker
 
 __all__ = [
+    "Abort",
     "AnyConnection",
     "AnySyncConnection",
     "App",
@@ -81,7 +83,9 @@ __all__ = [
     "DeferError",
     "Deferral",
     "EmbeddedError",
+    "ExponentialBackoff",
     "FieldChange",
+    "HandlerSignal",
     "HandlerTimeout",
     "IdlePollPolicy",
     "Job",
@@ -112,6 +116,7 @@ __all__ = [
     "ResultDecodeError",
     "ResultError",
     "ResultTimeout",
+    "RetryAfter",
     "RetryRefused",
     "Schedule",
     "ScheduleDefinition",
@@ -122,6 +127,7 @@ __all__ = [
     "SchemaError",
     "Selection",
     "ShapeChange",
+    "Snooze",
     "Status",
     "StoreError",
     "Task",

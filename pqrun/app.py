@@ -149,8 +149,9 @@ class App(Registrations[S]):
         are the payload (one key each; a single parameter annotated with a model is stored as that model). ``dedupe_key``: a
         template over payload fields such as ``"welcome:{user_id}"``, or, with ``payload=``, a function of the payload. ``name``:
         the job_type, by default the function's name. ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``backoff``: see
-        ``TaskOptions``. ``cron`` (or ``every``), ``tz``, ``catch_up``, ``overlap``, ``jitter``: a schedule of the task's name, for tasks
-        without required payload; see ``schedule``. Raises DeclarationError (a TypeError), naming function, file and line, and OptionError.
+        ``TaskOptions``; all others: ``DeclaredOptions``. ``cron`` (or ``every``), ``tz``, ``catch_up``, ``overlap``, ``jitter``: a
+        schedule of the task's name, for tasks without required payload; see ``schedule``. Raises DeclarationError (a TypeError),
+        naming the place, and OptionError.
         """
         check_declared(options, payload=payload, dedupe_key=dedupe_key)
 

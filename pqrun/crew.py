@@ -121,6 +121,7 @@ class Crew:
             stale_seconds=self._settings.stale_timeout_seconds,
             backoff=backoff,
             backoff_of=lambda name: handlers[name].backoff if name in handlers else None,
+            rules_of=lambda name: handlers[name].rules if name in handlers else None,
             events=self._events,
             policy=policy,
         )

@@ -23,6 +23,7 @@ from pqrun.job.options import JobOptions, check_job_type, check_payload_version,
 from pqrun.job.policy import BackoffPolicy, judge_retry_delay
 from pqrun.job.record import NewJob
 from pqrun.job.result import ResultCodec, result_codec
+from pqrun.job.rules import RetryRules, check_rules
 from pqrun.job.schedule import CatchUp, Overlap
 from pqrun.job.signature import Signature, read_signature
 from pqrun.job.versions import OlderPayloads, Upgrade, check_upgrades
@@ -105,6 +106,10 @@ class DeclaredOptions(TaskOptions, ScheduleOptions, total=False):
     """The version of the payload, stored with each job; default 1. To be raised when code of before cannot read what is stored now."""
     upgrades: Mapping[int, Upgrade]
     """For older versions n, a function that makes a payload of version n + 1 from one of n; both are JSON objects."""
+    retry_on: type[BaseException] | tuple[type[BaseException], ...]
+    """Exceptions after which another attempt may follow, as in ``except``; all others end the job FAILED at once. Default: all may."""
+    no_retry_on: type[BaseException] | tuple[type[BaseException], ...]
+    """Exceptions that end the job FAILED at once, subclasses of those in ``retry_on`` say. A timeout counts as ``HandlerTimeout``."""
 
 
 class CallOptions(TaskOptions, total=False):
@@ -173,6 +178,7 @@ class Declared:
     dedupe_key: DedupeTemplate | Callable[[Any], str] | None
     placement: Placement
     backoff: BackoffPolicy | None
+    rules: RetryRules | None
     version: int
     older: OlderPayloads
 
@@ -278,6 +284,7 @@ def declare(
             dedupe_key=_compiled(dedupe_key, signature),
             placement=Placement(options=_overlaid_options(JobOptions(), options)),
             backoff=_checked_backoff(options["backoff"]) if "backoff" in options else None,
+            rules=check_rules(retry_on=options.get("retry_on"), no_retry_on=options.get("no_retry_on")),
             version=version,
             older=OlderPayloads(task=name, version=version, upgrades=upgrades, load=signature.codec.load),
         )

@@ -36,7 +36,8 @@
     ├── HandlerTimeout                a handler ran longer than its ``timeout`` (also a TimeoutError)
     └── EmbeddedError                 the database of the package's own could not be started
 
-``pqrun.testing`` adds DrainFailed and DrainStopped, which are AssertionErrors too.
+``pqrun.job.signals`` adds what a handler raises to choose its outcome, HandlerSignal with Snooze, Abort and RetryAfter: no errors, yet
+exceptions of pqrun. ``pqrun.testing`` adds DrainFailed and DrainStopped, which are AssertionErrors too.
 
 No message holds a DSN's password, a payload or a result.
 """

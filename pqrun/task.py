@@ -246,4 +246,5 @@ def handler_of(declared: Declared) -> Handler:
         is_async=declared.is_async,
         queue=declared.placement.options.queue,
         backoff=declared.backoff,
+        rules=declared.rules,
     )

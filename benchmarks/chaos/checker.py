@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from benchmarks.chaos.facts import Call, Facts, JobFacts
 from benchmarks.chaos.log import Told
-from pqrun.job.outcome import RELEASES_MAX
+from pqrun.job.outcome import RELEASES_MAX, SNOOZES_MAX
 from pqrun.job.state import FINISHED, Status
 
 __all__ = ["RULES", "Violation", "check"]
@@ -21,7 +21,7 @@ NOT_THE_HANDLERS = ("lost its worker ", "released at shutdown ")
 
 _STATUS_TOLD = {"Done": Status.DONE, "Failed": Status.FAILED, "JobCancelled": Status.CANCELLED}
 
-_RESOLVED = {"Done", "Retrying", "Failed", "JobCancelled", "Released", "ClaimLost"}
+_RESOLVED = {"Done", "Retrying", "Failed", "JobCancelled", "Released", "Snoozed", "ClaimLost"}
 """What tells how a claim ended."""
 
 
@@ -82,9 +82,13 @@ def _too_many_starts(facts: Facts) -> Iterator[Violation]:
             continue
         lives = 1 + len(job.retries)
         releases = min(_releases(job), lives * RELEASES_MAX)
-        allowed = row.max_attempts * lives + releases
+        snoozes = min(_snoozes(job).most, lives * SNOOZES_MAX)
+        allowed = row.max_attempts * lives + releases + snoozes
         if len(job.starts) > allowed:
-            what = f"{len(job.starts)} starts; {row.max_attempts} attempts, {lives} lives and {releases} releases allow {allowed}"
+            what = (
+                f"{len(job.starts)} starts; {row.max_attempts} attempts, {lives} lives, {releases} releases and {snoozes} snoozes "
+                f"allow {allowed}"
+            )
             yield Violation("too many starts", what, job.job_id, row.token)
 
 
@@ -95,6 +99,32 @@ def _releases(job: JobFacts) -> int:
     released = {event.claim_id for event in told if (event.what, event.detail) == ("Released", "started")}
     stopped = {event.claim_id for event in told if (event.what, event.detail) == ("StopRequested", "shutdown")}
     return len(released | (stopped - resolved))
+
+
+class _Snoozes(NamedTuple):
+    """How many snoozes were written: those that were told, and those besides whose worker was killed before it could tell."""
+
+    told: int
+    most: int
+
+
+def _snoozes(job: JobFacts) -> _Snoozes:
+    told = [telling.event for telling in job.told]
+    resolved = {event.claim_id for event in told if event.what in _RESOLVED}
+    snoozed = {event.claim_id for event in told if event.what == "Snoozed"}
+    raised = {claim_id for claim_id, end in job.ends.items() if end.event.how == "snoozed"}
+    return _Snoozes(len(snoozed), len(snoozed | (raised - resolved)))
+
+
+def _snoozes_miscounted(facts: Facts) -> Iterator[Violation]:
+    for job in facts.jobs.values():
+        row = job.row
+        if row is None or job.retries:  # a retry sets the count to 0
+            continue
+        told, most = _snoozes(job)
+        if not told <= row.snoozes <= most:
+            what = f"the row has {row.snoozes} snoozes, the workers told of {told}, and {most} may have been written"
+            yield Violation("snoozes", what, job.job_id, row.token)
 
 
 def _one_claim_two_starts(facts: Facts) -> Iterator[Violation]:
@@ -240,6 +270,7 @@ RULES: tuple[Callable[[Facts], Iterator[Violation]], ...] = (
     _stuck,
     _rolled_back,
     _too_many_starts,
+    _snoozes_miscounted,
     _one_claim_two_starts,
     _two_outcomes,
     _told_otherwise,

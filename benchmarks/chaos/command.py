@@ -39,7 +39,7 @@ STORIES = 5
 
 ROWS = """
 SELECT id, job_type, coalesce(payload ->> 'token', ''), status, attempts, max_attempts, claim_id, dedupe_key,
-       coalesce(left(last_error, 300), '')
+       coalesce(left(last_error, 300), ''), snoozes
   FROM pqrun.jobs
 """
 

@@ -41,6 +41,7 @@ class Row(NamedTuple):
     claim_id: int | None = None
     key: str | None = None
     error: str = ""
+    snoozes: int = 0
 
 
 class At(NamedTuple, Generic[E]):

@@ -1,4 +1,4 @@
-"""The jobs of the load: quick, slow, failing, timing out, in threads, completing in a transaction. All are called the same way."""
+"""The jobs of the load: quick, slow, failing, timing out, snoozing, in threads, completing in a transaction. All called the same way."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, Never, TypeAlias
 
 from benchmarks.chaos.log import Ended, Log, Started
-from pqrun import App, BackoffPolicy, JobContext
+from pqrun import App, BackoffPolicy, JobContext, Snooze
 from pqrun.task import Task
 
 __all__ = ["BLAMELESS", "COMPLETING", "EFFECTS", "QUEUES", "Load", "LoadTask"]
@@ -22,7 +22,7 @@ QUEUES = ("default", "mail")
 COMPLETING = "complete"
 """The task whose handler writes an effect and its own end in one transaction."""
 
-BLAMELESS = frozenset({"quick", "slow", "plain"})
+BLAMELESS = frozenset({"quick", "slow", "plain", "patient"})
 """Tasks whose handlers never fail by themselves: they may end FAILED only because of lost workers."""
 
 EFFECTS = "CREATE TABLE effects (job_id bigint NOT NULL, claim_id bigint NOT NULL)"
@@ -52,6 +52,7 @@ class Load:
             self.app.task(name="slow", backoff=Soon())(slow),
             self.app.task(name="plain", backoff=Soon(), priority=-1)(plain),
             self.app.task(name="shaky", backoff=Soon(), max_attempts=4)(shaky),
+            self.app.task(name="patient", backoff=Soon())(patient),
             self.app.task(name="overdue", backoff=Soon(), max_attempts=3, timeout=0.5)(overdue),
             self.app.task(name=COMPLETING, backoff=Soon(), max_attempts=8, priority=1)(complete),
         ]
@@ -65,6 +66,9 @@ def _noted(ctx: JobContext[Log], token: str) -> Iterator[None]:
     how = "returned"
     try:
         yield
+    except Snooze:
+        how = "snoozed"
+        raise
     except BaseException:
         how = ctx.cancel_reason or "raised"
         raise
@@ -102,6 +106,13 @@ async def shaky(ctx: JobContext[Log], token: str) -> None:
     with _noted(ctx, token):
         if _chance(ctx, token) < 0.4:
             raise ValueError("as told")
+
+
+async def patient(ctx: JobContext[Log], token: str) -> None:
+    """Snooze up to three times, then return."""
+    with _noted(ctx, token):
+        if ctx.job.snoozes < random.Random(token).randint(0, 3):
+            raise Snooze(timedelta(seconds=0.3))
 
 
 async def overdue(ctx: JobContext[Log], token: str) -> None:

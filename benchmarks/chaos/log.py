@@ -119,7 +119,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     job_id: int
     claim_id: int
     how: str
-    """"returned", "raised", or why it was asked to stop."""
+    """"returned", "raised", "snoozed", or why it was asked to stop."""
 
 
 class Told(msgspec.Struct, frozen=True, tag=True):

@@ -51,7 +51,7 @@ RECENT = 30
 YOUNG = 4
 """The last of those, which may still wait or run when they are cancelled."""
 
-WEIGHTS = {"quick": 8, "slow": 4, "plain": 2, "shaky": 3, "overdue": 1, "complete": 4}
+WEIGHTS = {"quick": 8, "slow": 4, "plain": 2, "shaky": 3, "patient": 3, "overdue": 1, "complete": 4}
 
 _LOGGER = logging.getLogger("benchmarks")
 

@@ -25,6 +25,7 @@ def _told(event: Event) -> Told | None:
             | events.Retrying(job)
             | events.Failed(job)
             | events.JobCancelled(job)
+            | events.Snoozed(job)
             | events.ClaimLost(job)
         ):
             return Told(type(event).__name__, job.id, job.claim_id)

@@ -18,6 +18,7 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DEFAULT_QUEUE",
     "JobOptions",
+    "check_delay",
     "check_job_id",
     "check_job_type",
     "check_max_attempts",
@@ -142,7 +143,7 @@ def check_run_after(value: object) -> tuple[datetime | None, float | None]:
     if value is None:
         return None, None
     if isinstance(value, timedelta):
-        return None, _checked_delay(value)
+        return None, check_delay(value, "run_after")
     if not isinstance(value, datetime):
         _refuse("run_after", "a datetime with a time zone, or a timedelta from now", _type_of(value))
     if value.utcoffset() is None:
@@ -154,6 +155,16 @@ def check_run_after(value: object) -> tuple[datetime | None, float | None]:
     return _checked_instant(value), None
 
 
+def check_delay(value: object, option: str) -> float:
+    """Check a timedelta from now, from 0 to 365,250 days, and return its seconds; ``option`` is what the message calls it."""
+    expected = f"a timedelta from 0 to {_MAX_DELAY.days} days"
+    if not isinstance(value, timedelta):
+        _refuse(option, expected, _type_of(value))
+    if not timedelta(0) <= value <= _MAX_DELAY:
+        _refuse(option, expected, _shown(value))
+    return value.total_seconds()
+
+
 def _checked_instant(value: datetime) -> datetime:
     try:
         instant = value.astimezone(UTC)
@@ -163,12 +174,6 @@ def _checked_instant(value: datetime) -> datetime:
     if instant > _LAST_RUN_AFTER:
         _refuse("run_after", f"an instant up to {_LAST_RUN_AFTER.date()}", "a later one")
     return max(instant, _FIRST_RUN_AFTER)
-
-
-def _checked_delay(value: timedelta) -> float:
-    if not timedelta(0) <= value <= _MAX_DELAY:
-        _refuse("run_after", f"a timedelta from 0 to {_MAX_DELAY.days} days", _shown(value))
-    return value.total_seconds()
 
 
 def _checked_name(option: str, value: object) -> str:

@@ -15,6 +15,7 @@ from pqrun.job.record import Claim
 __all__ = [
     "CANCELLED_BY_REQUEST",
     "RELEASES_MAX",
+    "SNOOZES_MAX",
     "CancelOutcome",
     "Cancelled",
     "Counts",
@@ -28,10 +29,14 @@ __all__ = [
     "decide_after_failure",
     "decide_lost",
     "decide_release",
+    "decide_snooze",
 ]
 
 RELEASES_MAX = 10
 """A job given back after its start so many times counts each further start: else a job that never ends would be immortal."""
+
+SNOOZES_MAX = 1_000
+"""A job that its handler has put off so many times fails when it is put off again: else one that waits in vain would be immortal."""
 
 CANCELLED_BY_REQUEST = "cancelled by request"
 
@@ -56,6 +61,7 @@ class Counts(msgspec.Struct, frozen=True):
     max_attempts: int
     lost: int = 0
     releases: int = 0
+    snoozes: int = 0
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -97,11 +103,16 @@ class Released(msgspec.Struct, frozen=True, tag=True):
 
 
 class Snoozed(msgspec.Struct, frozen=True, tag=True):
-    """RUNNING → SCHEDULED, the attempt not counted: not for this worker; due ``delay_seconds`` after the write."""
+    """RUNNING → SCHEDULED, the attempt not counted: not now, or not for this worker; due ``delay_seconds`` after the write."""
 
     claim: Claim
-    error: str
+    error: str | None
+    """None: it did not fail, and ``last_error`` stays as it is."""
     delay_seconds: float
+    is_chosen: bool = False
+    """Whether its handler chose it: only such are counted against SNOOZES_MAX."""
+    reason: str | None = None
+    """The handler's, for those who listen; not stored."""
 
 
 class Recovered(msgspec.Struct, frozen=True, tag=True):
@@ -148,3 +159,10 @@ def decide_release(claim: Claim, counts: Counts, *, started: bool) -> Released |
     if counted and counts.attempts >= counts.max_attempts:
         return Failed(claim, None, f"released at shutdown {counts.releases + 1} times, and no attempt left")
     return Released(claim, started=started, counted=counted)
+
+
+def decide_snooze(claim: Claim, counts: Counts, *, delay_seconds: float, reason: str | None) -> Snoozed | None:
+    """Put off by its own handler, at no cost; None where that was done SNOOZES_MAX times before: then it is a failure."""
+    if counts.snoozes >= SNOOZES_MAX:
+        return None
+    return Snoozed(claim, None, delay_seconds, is_chosen=True, reason=reason)

@@ -1,17 +1,18 @@
 """How long to wait: before a retry, when there is nothing to do, after an error of a loop.
 
-Three classes to subclass, one method each. Loops never call that method themselves: they ask the ``judge_*`` functions,
-which survive whatever a subclass does. What it raises, and what it returns that is negative, absurd or not a number, is
-replaced by the answer of the default policy, together with a complaint for the log. So no policy can lose a job, stop a
+Three classes to subclass, one method each, and ``ExponentialBackoff``, a ready one. Loops never call that method themselves: they
+ask the ``judge_*`` functions, which survive whatever a subclass does. What it raises, and what it returns that is negative, absurd or
+not a number, is replaced by the answer of the default policy, together with a complaint for the log. So no policy can lose a job, stop a
 loop or make one spin.
 
-Nothing here reads a clock or draws a random number: jitter is handed in.
+Nothing here reads a clock or draws a random number of its own: jitter is handed in, or drawn by a function that is.
 """
 
+import random
 import sys
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Final, NamedTuple, TypeGuard
+from typing import Final, Literal, NamedTuple, TypeGuard
 
 from pqrun.errors import OptionError
 from pqrun.job.storable import one_line
@@ -22,6 +23,7 @@ __all__ = [
     "RETRY_DELAY_MAX",
     "SLEEP_MAX",
     "BackoffPolicy",
+    "ExponentialBackoff",
     "IdlePollPolicy",
     "Judged",
     "LoopErrorPolicy",
@@ -74,6 +76,63 @@ class BackoffPolicy:
         other answer, is logged and replaced by the default above.
         """
         return _RETRY_DELAYS[min(max(attempts, 1), len(_RETRY_DELAYS)) - 1]
+
+
+class ExponentialBackoff(BackoffPolicy):
+    """Delays that grow by a factor: ``base``, ``base * factor``, ``base * factor**2`` … up to ``cap``, spread by ``jitter``.
+
+    ``base`` (1 min) and ``cap`` (6 h) are seconds or timedeltas, above 0 and 365 days at most; ``factor`` (2.0) is 1 or more.
+    ``jitter`` (0.1) is a share from 0 to 1 by which a delay may be shorter or longer (0.1: between 0.9 and 1.1 times), or ``"full"``:
+    anything from 0 up to the delay. Whatever is drawn, the answer is from 0 to ``cap``. ``draw`` gives numbers from 0 up to 1;
+    by default ``random.random``. Raises OptionError, naming the argument.
+    ::
+
+        @jobs.task(backoff=ExponentialBackoff(timedelta(seconds=2), factor=3, cap=timedelta(minutes=10)))
+    """
+
+    def __init__(
+        self,
+        base: float | timedelta = _MINUTE,
+        *,
+        factor: float = 2.0,
+        cap: float | timedelta = timedelta(hours=6),
+        jitter: float | Literal["full"] = 0.1,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self.base_seconds = _checked_duration("base", base)
+        self.cap_seconds = _checked_duration("cap", cap)
+        if self.cap_seconds < self.base_seconds:
+            raise OptionError(f"cap: expected {self.base_seconds:g} s (the base) or more; got {self.cap_seconds:g} s")
+        if not (_is_finite(factor) and factor >= 1):
+            raise OptionError(f"factor: expected a number, 1 or more; got {_shown(factor)}")
+        if jitter != "full" and not (_is_finite(jitter) and 0 <= jitter <= 1):
+            raise OptionError(f"jitter: expected a share from 0 to 1, or 'full'; got {_shown(jitter)}")
+        if not callable(draw):
+            raise OptionError(f"draw: expected a function that gives numbers from 0 up to 1; got {_shown(draw)}")
+        self.factor = float(factor)
+        self.jitter = jitter
+        self._share = None if jitter == "full" else float(jitter)
+        self._draw = draw
+
+    def retry_delay(self, attempts: int) -> timedelta:
+        """Say how long to wait after the failed attempt number ``attempts`` (from 1): from zero to the cap."""
+        delay = self._undisturbed(max(attempts, 1) - 1)
+        if self._share is None:
+            delay *= self._draw()
+        elif self._share:
+            delay *= 1 + self._share * (2 * self._draw() - 1)
+        # Longer by jitter than the cap, or by what a function of the caller's draws.
+        return timedelta(seconds=min(max(delay, 0.0), self.cap_seconds))
+
+    def _undisturbed(self, steps: int) -> float:
+        try:
+            return min(self.base_seconds * self.factor**steps, self.cap_seconds)
+        except OverflowError:
+            return self.cap_seconds
+
+    def __repr__(self) -> str:
+        values = f"{self.base_seconds:g}, factor={self.factor:g}, cap={self.cap_seconds:g}, jitter={self.jitter!r}"
+        return f"ExponentialBackoff({values})"
 
 
 class IdlePollPolicy:
@@ -181,6 +240,15 @@ def _judge(ask: Callable[[], object], name: str, most: timedelta, default: float
     except BaseException as error:  # noqa: BLE001  # the border to user code: not even SystemExit may cost a job or a loop
         problem = f"raised {_described(error)}"
     return Judged(default, one_line(f"{name} {problem}; {default:g} s is used"))
+
+
+def _checked_duration(option: str, value: object) -> float:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    most = RETRY_DELAY_MAX.total_seconds()
+    if not (_is_number(seconds) and 0 < seconds <= most):
+        expected = f"seconds or a timedelta, above 0 and at most {RETRY_DELAY_MAX.days} days"
+        raise OptionError(f"{option}: expected {expected}; got {_shown(value)}")
+    return float(seconds)
 
 
 def _name_of(policy: object, method: str) -> str:

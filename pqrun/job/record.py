@@ -90,6 +90,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     """How many workers this job has lost: each died, or was taken for dead, while it ran."""
     releases: int
     """How many times a started run was given back at a shutdown."""
+    snoozes: int
+    """How many times its handler has put it off by ``Snooze``."""
     backoff_seconds: tuple[float, ...] | None
     """Delays of its own between attempts (given per call), in seconds; the last one repeats."""
     payload_version: int

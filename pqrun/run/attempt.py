@@ -1,9 +1,10 @@
 """One start of one job: decode, call, encode, and what becomes of it. Not a loop; the executor owns and stops attempts.
 
 Three kinds of failure are told apart: a payload that does not decode and a result that is refused end the job at once (another try
-cannot help, or would repeat side effects); what the handler raises is an ordinary failure; what we interrupted ourselves is judged by
-the reason. A payload of a newer version than ours is no failure: it is left to newer workers, unread, since even one that decodes may mean
-something else now. Whatever user code raises, SystemExit and KeyboardInterrupt included, ends here.
+cannot help, or would repeat side effects); what the handler raises is an ordinary failure, unless the rules of its task say that another
+try cannot help, or it is a signal by which the handler chooses; what we interrupted ourselves is judged by the reason. A payload of a
+newer version than ours is no failure: it is left to newer workers, unread, since even one that decodes may mean something else now.
+Whatever user code raises, SystemExit and KeyboardInterrupt included, ends here.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from typing import Any, Protocol, cast
 
 from pqrun.errors import HandlerTimeout, PayloadDecodeError, PayloadVersionError, PqrunError, ResultError, StoreError
 from pqrun.job.outcome import (
+    SNOOZES_MAX,
     Cancelled,
     Counts,
     Done,
@@ -26,9 +28,11 @@ from pqrun.job.outcome import (
     Snoozed,
     decide_after_failure,
     decide_release,
+    decide_snooze,
 )
 from pqrun.job.policy import BackoffPolicy, judge_retry_delay
 from pqrun.job.record import Claim, Job
+from pqrun.job.signals import Abort, HandlerSignal, RetryAfter, Snooze, sole_exception
 from pqrun.job.state import Status
 from pqrun.job.storable import error_text, one_line
 from pqrun.run.context import CancelReason, JobContext
@@ -257,8 +261,35 @@ class Attempt:
         reason = self.context.cancel_reason
         if isinstance(error, asyncio.CancelledError) and self._is_torn_down:
             reason = "shutdown"
+        signal = sole_exception(error)
+        # A signal answers a shutdown as a value would; of any other interruption it may be but an effect.
+        if isinstance(signal, HandlerSignal) and reason in (None, "shutdown"):
+            return self._after_signal(signal, error)
         if reason is not None:
             return self._interrupted(reason, error)
+        return self._after_failure(error)
+
+    def _after_signal(self, signal: HandlerSignal, error: BaseException) -> Outcome:
+        """The handler has chosen; ``error`` is the signal, or a group that holds it alone."""
+        match signal:
+            case Snooze():
+                chosen = decide_snooze(
+                    self.claim, self._counts, delay_seconds=signal.delay_seconds, reason=signal.reason
+                )
+                return chosen or self._failed(
+                    f"Snooze: snoozed {SNOOZES_MAX} times before, the most that a job may be: this one counts as a failure"
+                )
+            case Abort():
+                return Failed(self.claim, self.duration_ms, error_text(signal))
+            case RetryAfter():
+                return self._failed(error_text(signal), signal.delay_seconds)
+        return self._after_failure(error)  # a subclass of the user's own: it says nothing that we know
+
+    def _after_failure(self, error: BaseException, *, judged_by: BaseException | None = None) -> Retrying | Failed:
+        """An ordinary failure; ``judged_by``: what the rules look at, where it is not the error itself."""
+        rules = self._handler.rules
+        if rules is not None and not rules.allow(judged_by or error):
+            return Failed(self.claim, self.duration_ms, error_text(error))
         return self._failed(error_text(error))
 
     @property
@@ -275,7 +306,7 @@ class Attempt:
             return decide_release(self.claim, self._counts, started=self.has_begun)
         timeout = HandlerTimeout(f"{self.job.job_type} ran longer than its timeout of {self.job.timeout_seconds:g} s")
         timeout.__cause__ = error
-        return self._failed(error_text(timeout))
+        return self._after_failure(timeout)
 
     async def _after_complete(self, error: BaseException | None) -> Outcome | Completed | None:
         """``complete`` was called: its transaction has committed, or what undid it decides; if that was not us, it is a failure."""
@@ -284,9 +315,12 @@ class Attempt:
         refused = PqrunError("ctx.complete() was called, but its transaction did not commit: nothing of it is stored")
         refused.__cause__ = error
         reason = self.context.cancel_reason
+        signal = None if error is None else sole_exception(error)
+        if isinstance(signal, HandlerSignal) and reason in (None, "shutdown"):  # it is what has rolled it back
+            return self._after_signal(signal, signal)
         if reason is not None and reason != "claim_lost":  # of a lost claim the settle tells
             return self._interrupted(reason, refused)
-        return self._failed(error_text(refused))
+        return self._after_failure(refused, judged_by=error)
 
     async def _is_recorded(self) -> bool:
         while True:
@@ -295,8 +329,11 @@ class Attempt:
             except StoreError:
                 await asyncio.sleep(VERIFY_SECONDS)
 
-    def _failed(self, text: str) -> Retrying | Failed:
-        delay = delay_before_next(self.job, self._handler.backoff or self._around.backoff)
+    def _failed(self, text: str, delay_seconds: float | None = None) -> Retrying | Failed:
+        """Count the attempt; the next comes after ``delay_seconds``, by default after the backoff."""
+        delay = delay_seconds
+        if delay is None:
+            delay = delay_before_next(self.job, self._handler.backoff or self._around.backoff)
         return decide_after_failure(
             self.claim, self._counts, error=text, delay_seconds=delay, duration_ms=self.duration_ms
         )
@@ -304,4 +341,4 @@ class Attempt:
     @property
     def _counts(self) -> Counts:
         job = self.job
-        return Counts(job.attempts, job.max_attempts, job.lost, job.releases)
+        return Counts(job.attempts, job.max_attempts, job.lost, job.releases, job.snoozes)

@@ -30,6 +30,7 @@ __all__ = [
     "NeedsNewerCode",
     "Picked",
     "Pruned",
+    "PutAside",
     "Recovered",
     "Released",
     "Retrying",
@@ -67,7 +68,10 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Retrying(msgspec.Struct, frozen=True):
-    """A failed attempt was written; the next starts in ``delay_seconds``. ``error`` is its type and message on one line, escaped."""
+    """A failed attempt was written, ``RetryAfter`` included; the next starts in ``delay_seconds``.
+
+    ``error`` is its type and message on one line, escaped.
+    """
 
     job: Job
     error: str
@@ -75,7 +79,7 @@ class Retrying(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """FAILED was written. ``error`` is its type and message on one line, escaped."""
+    """FAILED was written, after ``Abort`` too. ``error`` is its type and message on one line, escaped."""
 
     job: Job
     error: str
@@ -95,6 +99,18 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class Snoozed(msgspec.Struct, frozen=True):
+    """The handler raised ``Snooze``, and that was written: the job is due again in ``delay_seconds``, its attempt not counted.
+
+    ``snoozes`` is how often it has been put off by now; ``reason`` is what the handler gave, on one line, escaped and shortened.
+    """
+
+    job: Job
+    delay_seconds: float
+    snoozes: int
+    reason: str | None
+
+
+class PutAside(msgspec.Struct, frozen=True):
     """A claim was given back because its payload needs newer code; the job is due again in ``delay_seconds``, its attempt not counted."""
 
     job: Job
@@ -280,6 +296,7 @@ Event: TypeAlias = (
     | JobCancelled
     | Released
     | Snoozed
+    | PutAside
     | NeedsNewerCode
     | Recovered
     | ClaimLost

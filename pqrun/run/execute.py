@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from pqrun.job.outcome import Counts, Done, Failed, Outcome, Retrying, decide_release
+from pqrun.job.outcome import Counts, Done, Failed, Outcome, Retrying, Snoozed, decide_release
 from pqrun.job.record import Claim, Job
 from pqrun.run import events
 from pqrun.run.attempt import Attempt, Completed, Surroundings
@@ -324,7 +324,7 @@ class Executor:
             self._events.emit(events.Done(attempt.job, attempt.duration_ms))
         elif not is_delivered:
             self._deliver(attempt.job, outcome)
-        if isinstance(outcome, (Done, Completed, Retrying, Failed)):
+        if isinstance(outcome, (Done, Completed, Retrying, Failed)) or _is_snooze(outcome):
             now = time.monotonic()
             self._prefetch.ended(attempt.job.job_type, now - attempt.started, now)
         self._changed.set()
@@ -376,6 +376,11 @@ class Executor:
         self._sweep = None
         self.release_unstarted(UNSTARTED_SECONDS)
         self._schedule_sweep()
+
+
+def _is_snooze(outcome: Outcome | Completed | None) -> bool:
+    """Whether the handler ran to its end and chose to come back: its time is as good a measure as that of any other."""
+    return isinstance(outcome, Snoozed) and outcome.is_chosen
 
 
 def _leave_behind(task: "asyncio.Task[None]") -> None:

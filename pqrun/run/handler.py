@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from pqrun.job.policy import BackoffPolicy
+from pqrun.job.rules import RetryRules
 from pqrun.job.shape import Shape
 from pqrun.job.versions import newer_payload
 from pqrun.run.context import JobContext
@@ -30,6 +31,8 @@ class Handler:
     """The queue its jobs go to by default; None: unknown (low-level handlers)."""
     backoff: BackoffPolicy | None = None
     """The task's own policy; None: the worker's."""
+    rules: RetryRules | None = None
+    """Which exceptions are tried again; None: all."""
     version: int | None = None
     """The version of payloads that ``decode`` takes; None: of any."""
     decode_older: Callable[[str, int], object] | None = None

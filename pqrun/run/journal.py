@@ -2,6 +2,7 @@
 
 import logging
 
+from pqrun.job.outcome import SNOOZES_MAX
 from pqrun.job.record import Job
 from pqrun.job.storable import one_line
 from pqrun.run import events
@@ -62,7 +63,7 @@ _LEVELS: dict[type, int] = {
     events.ThreadsExhausted: logging.WARNING,
     events.Unserved: logging.WARNING,
     events.NeedsNewerCode: logging.WARNING,
-    events.Snoozed: logging.DEBUG,
+    events.PutAside: logging.DEBUG,
     events.WorkerDied: logging.WARNING,
     events.LoopBlocked: logging.WARNING,
     events.FiringsMissed: logging.WARNING,
@@ -87,6 +88,9 @@ def _line(event: events.Event) -> str:
         case events.Released(job=job):
             return f"released {_name(job)} " + ("after its start" if event.started else "before its start")
         case events.Snoozed(job=job):
+            why = "" if event.reason is None else f": {event.reason}"
+            return f"snoozed {_name(job)}, snooze {event.snoozes} of {SNOOZES_MAX}, again in {event.delay_seconds:.3g} s{why}"
+        case events.PutAside(job=job):
             return f"put aside {_name(job)}: it needs newer code; again in {event.delay_seconds:.3g} s"
         case events.ClaimLost(job=job):
             return f"claim lost {_name(job)}: it was recovered, finished or removed elsewhere; nothing is written"

@@ -12,6 +12,7 @@ from typing import Protocol
 from pqrun.errors import HandlerTimeout
 from pqrun.job.outcome import Failed, Retrying, decide_after_failure
 from pqrun.job.policy import BackoffPolicy, LoopErrorPolicy, judge_retry_delay
+from pqrun.job.rules import RetryRules
 from pqrun.job.storable import error_summary, error_text, one_line
 from pqrun.run.events import Events, Pruned, Recovered, Unserved
 from pqrun.run.service import Service
@@ -82,6 +83,7 @@ class Reaper:
         stale_seconds: float,
         backoff: BackoffPolicy,
         backoff_of: Callable[[str], BackoffPolicy | None],
+        rules_of: Callable[[str], RetryRules | None],
         events: Events,
         policy: LoopErrorPolicy,
     ) -> None:
@@ -90,6 +92,7 @@ class Reaper:
         self._stale_seconds = stale_seconds
         self._backoff = backoff
         self._backoff_of = backoff_of
+        self._rules_of = rules_of
         self._events = events
         self._next_sweep = 0.0
         self._look_until = time.monotonic() + DEAD_LOOK_SECONDS  # some may have died before this worker started
@@ -133,6 +136,9 @@ class Reaper:
         timeout = HandlerTimeout(
             f"{overdue.job_type} ran longer than its timeout of {overdue.timeout_seconds:g} s, and its worker could not stop it"
         )
+        rules = self._rules_of(overdue.job_type)
+        if rules is not None and not rules.allow(timeout):
+            return Failed(overdue.claim, None, error_text(timeout))
         if overdue.backoff_seconds:
             delays = overdue.backoff_seconds
             delay = delays[min(overdue.counts.attempts, len(delays)) - 1]

@@ -15,6 +15,7 @@ from pqrun.job import outcome as outcomes
 from pqrun.job.outcome import Outcome
 from pqrun.job.policy import LoopErrorPolicy
 from pqrun.job.record import Claim, Job
+from pqrun.job.signals import REASON_SHOWN_MAX
 from pqrun.job.state import Status
 from pqrun.job.storable import error_summary, one_line
 from pqrun.run import events
@@ -239,7 +240,7 @@ class Settler:
                 self._events.emit(events.Retrying(job, one_line(error_summary(outcome.error)), outcome.delay_seconds))
                 self._on_due(max(settled.due_in_seconds or 0.0, 0.0))
             case outcomes.Snoozed():
-                self._events.emit(events.Snoozed(job, outcome.delay_seconds))
+                self._events.emit(_snoozed(job, outcome))
                 self._on_due(max(settled.due_in_seconds or 0.0, 0.0))
             case outcomes.Failed():
                 self._events.emit(events.Failed(job, one_line(error_summary(outcome.error))))
@@ -249,3 +250,10 @@ class Settler:
                 pass  # a worker writes Cancelled as CANCELLED, handled above; only reapers recover
             case _:
                 assert_never(outcome)
+
+
+def _snoozed(job: Job, outcome: outcomes.Snoozed) -> events.Snoozed | events.PutAside:
+    if not outcome.is_chosen:
+        return events.PutAside(job, outcome.delay_seconds)
+    reason = None if outcome.reason is None else one_line(outcome.reason[:REASON_SHOWN_MAX])
+    return events.Snoozed(job, outcome.delay_seconds, job.snoozes + 1, reason)

@@ -45,6 +45,7 @@ class _Columns:
         self.attempts: list[int] = []
         self.lost: list[int] = []
         self.releases: list[int] = []
+        self.snoozes: list[int] = []
 
     def add(
         self,
@@ -57,6 +58,7 @@ class _Columns:
         attempts: int = 0,
         lost: int = 0,
         releases: int = 0,
+        snoozes: int = 0,
     ) -> None:
         """Add one row."""
         self.statuses.append(status)
@@ -67,6 +69,7 @@ class _Columns:
         self.attempts.append(attempts)
         self.lost.append(lost)
         self.releases.append(releases)
+        self.snoozes.append(snoozes)
 
     def add_outcome(self, outcome: Outcome) -> None:
         """Add what is written of one outcome."""
@@ -76,7 +79,13 @@ class _Columns:
             case Retrying():
                 self.add(Status.SCHEDULED, error=outcome.error, delay_seconds=outcome.delay_seconds)
             case Snoozed():
-                self.add(Status.SCHEDULED, error=outcome.error, delay_seconds=outcome.delay_seconds, attempts=-1)
+                self.add(
+                    Status.SCHEDULED,
+                    error=outcome.error,
+                    delay_seconds=outcome.delay_seconds,
+                    attempts=-1,
+                    snoozes=int(outcome.is_chosen),
+                )
             case Failed():
                 self.add(Status.FAILED, error=outcome.error, duration_ms=outcome.duration_ms, lost=int(outcome.is_lost))
             case Released():
@@ -99,6 +108,7 @@ class _Columns:
             _unless_all(self.attempts, 0),
             _unless_all(self.lost, 0),
             _unless_all(self.releases, 0),
+            _unless_all(self.snoozes, 0),
         )
 
 
@@ -118,7 +128,7 @@ def _done_arguments(outcomes: Sequence[Done]) -> tuple[object, ...]:
         _unless_all([outcome.result for outcome in outcomes], None),
         [],
         _literal([str(outcome.duration_ms) for outcome in outcomes]),
-        *([[]] * 4),
+        *([[]] * 5),
     )
 
 

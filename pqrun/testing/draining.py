@@ -72,6 +72,8 @@ class _Watch:
                 self._end(job, Status.SCHEDULED, error)
             case events.Failed(job=job, error=error):
                 self._end(job, Status.FAILED, error)
+            case events.Snoozed() | events.PutAside():
+                self._put_off(event)
             case events.JobCancelled(job=job):
                 self._end(job, Status.CANCELLED)
             case events.ClaimLost(job=job):
@@ -87,6 +89,13 @@ class _Watch:
             case _:
                 return
         self.changed.set()
+
+    def _put_off(self, event: events.Snoozed | events.PutAside) -> None:
+        job = event.job
+        self._in_hand.discard(job.claim_id)
+        self._errors.pop(job.claim_id, None)
+        if isinstance(event, events.Snoozed):  # else its handler was not even called
+            self.ran.append(Ran(job.job_type, job.id, job.attempts, Status.SCHEDULED, is_snoozed=True))
 
     def _end(self, job: Job, status: Status, error: str | None = None) -> None:
         self._in_hand.discard(job.claim_id)
@@ -107,8 +116,8 @@ async def drain(
     """Run everything that is due now, and what these jobs defer, until nothing due is left; return what happened.
 
     A real worker of the app runs it in this event loop, one job at a time by default, in the order of priority and time. Jobs for later
-    stay (``report.scheduled``; ``advance`` brings their time), and so do failed ones, until their next attempt is due. ``queues``: only
-    these; None: all. The app is opened for it where it is not open here.
+    stay (``report.scheduled``; ``advance`` brings their time), and so do failed and snoozed ones, until their next start is due.
+    ``queues``: only these; None: all. The app is opened for it where it is not open here.
 
     Schedules make no jobs meanwhile. Raises DrainFailed at the end if any attempt failed, those included that would be tried again;
     ``raise_errors=False`` leaves that to ``report.failed``. Raises DrainStopped after ``max_jobs`` starts (1,000), or after ``timeout``

@@ -2,7 +2,8 @@
 
 The payload is validated, stored as text and read again, and the result is checked and stored, by the code that workers use. What needs a
 database or a worker is not there: no retries, timeouts, cancels or priorities, and no transaction: a job that joins one has run although
-it may be rolled back. For those, ``drain``.
+it may be rolled back. For those, ``drain``. ``Abort`` and ``RetryAfter`` fail a job as any exception does; a job that raises ``Snooze``
+is recorded as SCHEDULED, as one for later is, and ``defer`` raises nothing.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from pqrun.app import App
 from pqrun.errors import ConfigurationError, JobNotFound, NotOpenError, PqrunError, ResultTimeout, RetryRefused
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.record import Enqueued, Job, NewJob
+from pqrun.job.signals import HandlerSignal, Snooze, sole_exception
 from pqrun.job.state import Status
 from pqrun.job.storable import error_summary, error_text, one_line
 from pqrun.portal import cross
@@ -194,6 +196,9 @@ class InlineStore(PgJobStore):
         try:
             text = await self._call(job, handler)
         except BaseException as error:
+            if isinstance(snooze := sole_exception(error), Snooze):
+                self._put_off(job, snooze)
+                return
             self._end(job, Status.FAILED, error=error)
             raise
         finally:
@@ -224,7 +229,12 @@ class InlineStore(PgJobStore):
                 complete_claim_sync=complete_sync,
             )
             context._payload = handler.read(job.payload_json, job.payload_version)
-            value = await _called(handler.surrounded(self._around), context)
+            try:
+                value = await _called(handler.surrounded(self._around), context)
+            except BaseException as error:
+                if completed and isinstance(sole_exception(error), HandlerSignal):
+                    return completed[0]  # what was completed counts, as it does where its transaction has committed
+                raise
             return completed[0] if completed else handler.encode(value)
 
     def _end(self, job: Job, status: Status, *, result: str | None = None, error: BaseException | None = None) -> None:
@@ -233,6 +243,12 @@ class InlineStore(PgJobStore):
         self._write(job, status=status, claim_id=None, locked_by=None, _locked_at=None, **ended)
         short = None if said is None else one_line(error_summary(said))
         self.record.ran.append(Ran(job.job_type, job.id, 1, status, short, error))
+
+    def _put_off(self, job: Job, snooze: Snooze) -> None:
+        due = datetime.now(UTC) + timedelta(seconds=snooze.delay_seconds)
+        waits = {"claim_id": None, "locked_by": None, "_locked_at": None, "attempts": 0, "_run_after": due}
+        self._write(job, status=Status.SCHEDULED, snoozes=job.snoozes + 1, **waits)
+        self.record.ran.append(Ran(job.job_type, job.id, 1, Status.SCHEDULED, is_snoozed=True))
 
     def _write(self, job: Job, **changes: Any) -> Job:  # noqa: ANN401  # fields of a row
         self._rows[job.id] = written = msgspec.structs.replace(job, **changes, _updated_at=datetime.now(UTC))
@@ -302,6 +318,7 @@ def _row(job_id: int, new: NewJob) -> Job:
         _created_at=now,
         lost=0,
         releases=0,
+        snoozes=0,
         backoff_seconds=new.backoff_seconds,
         _scheduled_for=None,
         status=Status.SCHEDULED if due > now else Status.READY,

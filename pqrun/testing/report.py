@@ -23,19 +23,22 @@ class Ran:
     attempt: int
     """The number of this start, from 1."""
     status: Status
-    """DONE, FAILED, CANCELLED, SCHEDULED (it failed, and is to be tried again), or READY (it was given back, or lost)."""
+    """DONE, FAILED, CANCELLED, SCHEDULED (it failed, to be tried again, or was snoozed), or READY (it was given back, or lost)."""
     error: str | None = None
     """Type and message of what went wrong, on one line."""
     exception: BaseException | None = field(default=None, compare=False, repr=False)
     """What the handler raised, where it did."""
+    is_snoozed: bool = False
+    """Whether its handler raised ``Snooze``: no attempt was used, and it is no failure."""
 
     @property
     def is_failure(self) -> bool:
         """Whether this attempt failed, with or without another one to come."""
-        return self.status in _FAILURES
+        return self.status in _FAILURES and not self.is_snoozed
 
     def __str__(self) -> str:
-        again = ", to be tried again" if self.status is Status.SCHEDULED else ""
+        again = ", to be tried again" if self.status is Status.SCHEDULED and not self.is_snoozed else ""
+        again = ", snoozed" if self.is_snoozed else again
         said = "" if self.error is None else f": {self.error}"
         return f"{one_line(self.job_type)} id={self.id} attempt {self.attempt}: {self.status.value}{again}{said}"
 
@@ -65,7 +68,7 @@ class DrainReport:
 
     ran: tuple[Ran, ...] = ()
     scheduled: tuple[Waiting, ...] = ()
-    """Jobs of the app's tasks that are due later: deferred for later, or failed and to be tried again."""
+    """Jobs of the app's tasks that are due later: deferred for later, snoozed, or failed and to be tried again."""
     unserved: tuple[Waiting, ...] = ()
     """Due jobs that were left: of no task of the app, or in none of the ``queues=``."""
 

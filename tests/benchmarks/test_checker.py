@@ -86,6 +86,17 @@ KEPT: dict[str, Case] = {
     "one more for a release that was not told": Case(
         [*deferred(), told("StopRequested", "shutdown", CLAIM - 1), *starts(4)], [row(attempts=3)], []
     ),
+    "one more for a snooze": Case(
+        [*deferred(), *run(claim_id=7, how="snoozed"), told("Snoozed", claim_id=7), *starts(3)],
+        [row(attempts=3, snoozes=1)],
+        [],
+    ),
+    "one more for a snooze that was not told": Case(
+        [*deferred(), *run(claim_id=7, how="snoozed"), *starts(3)], [row(attempts=3, snoozes=1)], []
+    ),
+    "a snooze that was not written": Case(
+        [*deferred(), *run(claim_id=7, how="snoozed"), *run()], [row(attempts=2)], []
+    ),
     "as many again after a retry": Case([*deferred(), *starts(3), *RETRIED, *run(claim_id=99)], [row(claim_id=99)], []),
     "cancelled": Case([*deferred(), *CANCELLED], [row(status="CANCELLED", claim_id=None)], []),
     "cancelled and retried": Case([*deferred(), *CANCELLED, *RETRIED, *run()], [row()], []),
@@ -132,6 +143,19 @@ VIOLATED: dict[str, tuple[str, Case]] = {
     "rolled back and there": ("rolled back", Case([*deferred(batch="b"), RolledBack("b"), *run()], [row()], [])),
     "rolled back and run": ("rolled back", Case([*deferred(batch="b"), RolledBack("b"), *run()], [], [])),
     "more starts than attempts": ("too many starts", Case([*deferred(), *starts(4)], [row(attempts=3)], [])),
+    "a snooze whose claim was lost allows none": (
+        "too many starts",
+        Case(
+            [*deferred(), *run(claim_id=7, how="snoozed"), told("ClaimLost", claim_id=7), *starts(3)],
+            [row(attempts=3)],
+            [],
+        ),
+    ),
+    "a snooze was told and not counted": (
+        "snoozes",
+        Case([*deferred(), *run(claim_id=7, how="snoozed"), told("Snoozed", claim_id=7), *run()], [row()], []),
+    ),
+    "a snooze was counted that no handler chose": ("snoozes", Case([*deferred(), *run()], [row(snoozes=1)], [])),
     "a release before the start allows none": (
         "too many starts",
         Case([*deferred(), *starts(4), told("Released", "unstarted", CLAIM - 1)], [row(attempts=3)], []),

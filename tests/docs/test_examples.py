@@ -39,6 +39,13 @@ SCRIPTS = {
         "moved: 9 refused: {'already_finished': 1}",
         "last: {'sent': 'welcome'}",
     ],
+    "outcomes": [
+        "fetched: {'snoozes': 3, 'attempts': 1}",
+        "called: {'attempts': 2}",
+        "uploaded: {'attempts': 3}",
+        "job 4 failed: pqrun.Abort: there is no user 8 after attempt 1",
+        "job 5 failed: ValueError: a path is needed after attempt 1",
+    ],
     "sync_handler": ["digest: a8df899f3c4f204d", "job 1 was cancelled"],
     "sql_trigger": ["{'indexed': 1}", "{'indexed': 2}"],
     "middleware": [

@@ -15,8 +15,9 @@ NEAR = 40.0
 """Seconds: less than any difference of ages that matters here, more than an example takes."""
 
 JOBS = """
-SELECT tableoid::regclass::text AS part, id, place, claim_id, worker, locked_by, status, attempts, max_attempts, lost, releases, priority,
-       queue, job_type, dedupe_key, last_error, timeout_seconds, (payload ->> 'n')::integer AS number, result::text AS result, duration_ms,
+SELECT tableoid::regclass::text AS part, id, place, claim_id, worker, locked_by, status, attempts, max_attempts, lost, releases, snoozes,
+       priority, queue, job_type, dedupe_key, last_error, timeout_seconds, duration_ms,
+       (payload ->> 'n')::integer AS number, result::text AS result,
        locked_at IS NOT NULL AS is_locked, finished_at IS NOT NULL AS is_finished, cancel_requested_at IS NOT NULL AS is_asked,
        extract(epoch FROM run_after - clock_timestamp())::double precision AS due_in,
        extract(epoch FROM clock_timestamp() - coalesce(finished_at, locked_at))::double precision AS age
@@ -71,7 +72,18 @@ def compare(model: Model, rows: Sequence[asyncpg.Record]) -> None:
 
 
 def _compare_job(job: ModelJob, row: asyncpg.Record) -> None:
-    names = ("status", "attempts", "lost", "releases", "claim_id", "worker", "locked_by", "is_asked", "result")
+    names = (
+        "status",
+        "attempts",
+        "lost",
+        "releases",
+        "snoozes",
+        "claim_id",
+        "worker",
+        "locked_by",
+        "is_asked",
+        "result",
+    )
     values = {name: row[name] for name in names}
     expected: dict[str, Any] = {name: getattr(job, name) for name in names}
     assert values == expected, f"job {job.id} is {values}, expected {expected}"

@@ -10,6 +10,7 @@ from pqrun.job.state import Status
 __all__ = ["Held", "Journal"]
 
 RELEASES_FREE = 10
+SNOOZES_FREE = 1_000
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Journal:
     starts: Counter[int] = field(default_factory=Counter)
     unstarted: Counter[int] = field(default_factory=Counter)
     released: Counter[int] = field(default_factory=Counter)
+    put_off: Counter[int] = field(default_factory=Counter)
 
     def enqueued(self, ids: Iterable[int]) -> None:
         """New ids."""
@@ -48,7 +50,8 @@ class Journal:
         assert job.claim_id not in self.claims, f"claim {job.claim_id} was given twice"
         self.claims[job.claim_id] = Held(Claim(job.id, job.claim_id), job, slot)
         self.starts[job.id] += 1
-        counted = self.starts[job.id] - self.unstarted[job.id] - min(self.released[job.id], RELEASES_FREE)
+        free = min(self.released[job.id], RELEASES_FREE) + min(self.put_off[job.id], SNOOZES_FREE)
+        counted = self.starts[job.id] - self.unstarted[job.id] - free
         assert counted <= job.max_attempts, f"job {job.id} has {counted} counted starts"
 
     def end(self, claim: Claim, status: Status) -> None:
@@ -63,7 +66,11 @@ class Journal:
         """A claim was given back."""
         (self.released if started else self.unstarted)[job_id] += 1
 
+    def snoozed(self, job_id: int) -> None:
+        """A handler has put its job off."""
+        self.put_off[job_id] += 1
+
     def retried(self, job_id: int) -> None:
         """Counts begin anew."""
-        for counter in (self.starts, self.unstarted, self.released):
+        for counter in (self.starts, self.unstarted, self.released, self.put_off):
             counter[job_id] = 0

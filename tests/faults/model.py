@@ -11,10 +11,14 @@ from pqrun.job.outcome import CancelOutcome
 from pqrun.job.record import Claim
 from pqrun.job.state import Status
 
-__all__ = ["RELEASES_FREE", "Model", "ModelJob", "ModelWorker", "Opened", "Spec"]
+__all__ = ["RELEASES_FREE", "SNOOZES_FREE", "Model", "ModelJob", "ModelWorker", "Opened", "Spec"]
 
 RELEASES_FREE = 10
 """Given back so many times after its start, a job's further starts count."""
+
+
+SNOOZES_FREE = 1_000
+"""Put off so many times, a job's further snoozes are failures."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class ModelJob:
     attempts: int = 0
     lost: int = 0
     releases: int = 0
+    snoozes: int = 0
     claim_id: int | None = None
     worker: int | None = None
     locked_by: str | None = None
@@ -205,6 +210,17 @@ class Model:
         job.due_in = delay
         return job.wait(Status.SCHEDULED, error)
 
+    def snooze(self, job: ModelJob, error: str, delay: float) -> Status:
+        """The handler puts it off; ``error``: of one snooze too many, which is a failure."""
+        if job.snoozes >= SNOOZES_FREE:
+            return self.fail(job, error, delay)
+        if job.is_asked:
+            return job.finish(Status.CANCELLED)
+        job.attempts -= 1
+        job.snoozes += 1
+        job.due_in = delay
+        return job.wait(Status.SCHEDULED)
+
     def release(self, job: ModelJob, *, started: bool) -> Status:
         """Given back on purpose."""
         counts = started and job.releases >= RELEASES_FREE
@@ -251,7 +267,7 @@ class Model:
         if (holder := self.holder(job.spec.slot)) is not None:
             return holder
         job.wait(Status.READY)
-        job.attempts = job.lost = job.releases = 0
+        job.attempts = job.lost = job.releases = job.snoozes = 0
         job.result, job.is_asked, job.is_replaced = None, False, True
         return None
 

@@ -57,6 +57,8 @@ MUTANTS = (
     _mutant("a last loss that is not remembered", "settle", ("lost + coalesce(more_lost, 0)", "lost")),
     _mutant("an end that forgets the error before", "settle", ("payload, coalesce(new_error, last_error)", "payload, new_error")),
     _mutant("a delay that is not written", "settle", ("h.delay_seconds * interval '1 second'", "interval '0'")),
+    _mutant("a snooze that is not remembered", "settle", ("snoozes = a.snoozes + coalesce(h.snoozes, 0)", "snoozes = a.snoozes")),
+    _mutant("an end that forgets snoozes", "settle", ("snoozes, priority, queue, job_type, CASE", "0, priority, queue, job_type, CASE")),
     _mutant("a renewal without a fence", "renew", (" AND a.claim_id = u.claim_id", "")),
     _mutant("an end told to whoever asks", "find_claim", (" AND f.claim_id = $2::bigint", " AND $2::bigint > 0")),
     # Claims.
@@ -80,6 +82,7 @@ MUTANTS = (
     _mutant("a promotion into an old place", "promote", ("place = p.place, ", "")),
     # By hand.
     _mutant("a cancel without a guard of the state", "cancel", ("a.locked_at IS NOT NULL AS is_running", "false AS is_running")),
+    _mutant("a cancel that forgets the snoozes", "cancel", ("snoozes, priority, queue, job_type, 'C", "0, priority, queue, job_type, 'C")),
     _mutant("a cancel that only deletes", "cancel", (FROM_GONE, FROM_GONE.replace("gone", "gone WHERE false"))),
     _mutant("a cancel that waits for locked rows", "cancel", ("FOR UPDATE SKIP LOCKED", "FOR UPDATE")),
     _mutant("a retry that deletes what it did not insert", "retry", ("USING moved m", "USING source m")),

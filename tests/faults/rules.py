@@ -11,7 +11,7 @@ from pqrun.store.maintaining import GRAVE_SECONDS
 from pqrun.store.registry import Beat
 from tests.faults.arena import SLOTS, Arena
 from tests.faults.machine import Machine, pick
-from tests.faults.model import Spec
+from tests.faults.model import SNOOZES_FREE, Spec
 from tests.faults.operations import DELAY, LANES, TYPES, Cancel, Enqueue, Operation, Retry
 from tests.faults.work import ClaimSuspect, Complete, FindForgotten, Promote, Reap, Reaper, Settle, What
 
@@ -35,7 +35,9 @@ specs = st.builds(
     timeout=st.sampled_from([None, 30.0, 30.0]),
     delay=st.sampled_from([None, None, DELAY]),
 ) | st.builds(Spec, number=st.just(0), priority=st.just(5), key=st.sampled_from([None, "k"]))
-whats = st.sampled_from([What.RETURNED, What.RAISED, What.RAISED, What.ABORTED, What.UNSTARTED, What.INTERRUPTED])
+whats = st.sampled_from(
+    [What.RETURNED, What.RAISED, What.RAISED, What.ABORTED, What.SNOOZED, What.UNSTARTED, What.INTERRUPTED]
+)
 
 
 class StoreMachine(Machine):
@@ -156,6 +158,18 @@ class StoreMachine(Machine):
             self.do(Settle(held.slot, ((held, What.INTERRUPTED),)))
             self.claim_all(held.slot)
             held = self.journal.claims.get(job.claim_id or 0, held)
+
+    @rule(number=NUMBERS, snoozes=st.sampled_from([0, SNOOZES_FREE - 1, SNOOZES_FREE]))
+    def procrastinates(self, number: int, snoozes: int) -> None:
+        """A job is put off until it may not be any more: the count of a long life is set by hand."""
+        job = self.ready_at(number)
+        self.arena.call(self.arena.watcher.execute(f"UPDATE pqrun.jobs SET snoozes = {snoozes} WHERE id = {job.id}"))
+        job.snoozes = snoozes
+        self.is_born(slot := number % len(SLOTS))
+        self.do(self.claim_by(slot))
+        for held in self.held():
+            if held.claim.job_id == job.id:
+                self.do(Settle(slot, ((held, What.SNOOZED),)))
 
     # The registry.
 

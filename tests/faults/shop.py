@@ -11,9 +11,11 @@ import signal
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
-from pqrun import App, BackoffPolicy, IdlePollPolicy, JobContext
+from pqrun import App, BackoffPolicy, IdlePollPolicy, JobContext, Snooze
+from tests.support.waiting import wait_until
 
 if "IDLE_SECONDS" in os.environ:  # only a notification or a signal ends such a sleep
     IdlePollPolicy.next_sleep = lambda self, empty_streak: float(os.environ["IDLE_SECONDS"])  # type: ignore[method-assign]  # the command line takes no policy
@@ -56,7 +58,7 @@ def note(what: str, ctx: JobContext[Any], key: str) -> None:
 
 @jobs.task(backoff=AtOnce())
 async def work(ctx: JobContext, key: str, how: str = "sleep", seconds: float = 0.0) -> dict[str, Any]:
-    """Sleep, block, hold the GIL, kill, be deaf, fork, or raise one of RAISED; ``first-…`` means that only the first attempt does so."""
+    """Sleep, block, hold the GIL, kill, be deaf, snooze, fork, or raise one of RAISED; ``first-…``: only the first attempt."""
     note("start", ctx, key)
     first, how = how.startswith("first-"), how.removeprefix("first-")
     try:
@@ -80,6 +82,8 @@ async def behave(ctx: JobContext[Any], key: str, how: str, seconds: float) -> No
         await FORKED[how](ctx, key, seconds)
     elif how == "deaf":
         await be_deaf(ctx, key, seconds)
+    elif how == "snooze":
+        await put_off(ctx, key, seconds)
     else:
         await asyncio.sleep(seconds)
         if how in RAISED:
@@ -95,6 +99,18 @@ async def be_deaf(ctx: JobContext[Any], key: str, seconds: float) -> None:
             await asyncio.sleep(left)
         except asyncio.CancelledError:
             note("ignored", ctx, key)
+
+
+def may_go() -> bool:
+    """Whether the test has made the file that it lets handlers go by."""
+    return Path(f"{os.environ['LEDGER']}.go").exists()
+
+
+async def put_off(ctx: JobContext[Any], key: str, seconds: float) -> None:
+    """Snooze once, when the test allows it by a file."""
+    await wait_until(may_go)
+    if not ctx.job.snoozes:
+        raise Snooze(timedelta(seconds=seconds))
 
 
 # Forks. The child has every socket of the worker's, and its one thread goes on in the middle of this very coroutine.

@@ -285,7 +285,7 @@ async def test_workers_and_producers_of_before_0002_go_on_during_and_after_it(da
         ended = await operator.fetch("SELECT payload_version, count(*) FROM pqrun.jobs_finished GROUP BY 1")
         left = await operator.fetchval("SELECT count(*) FROM pqrun.jobs_active")
     await databases.drop(dsn)
-    assert [migration.name for migration in applied] == ["payload_version", "schedules"]
+    assert [migration.name for migration in applied] == [migration.name for migration in migrations()[1:]]
     assert [tuple(row) for row in ended] == [(1, producer.deferred)]
     assert (left, worker.done) == (0, producer.deferred)
     assert took < 10  # it takes its locks between two statements of theirs

@@ -120,6 +120,11 @@ def test_releases_without_a_bound_are_caught(arena: Arena, monkeypatch: pytest.M
     hunt(arena)
 
 
+def test_snoozes_without_a_bound_are_caught(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcome, "SNOOZES_MAX", 1_000_000)
+    hunt(arena)
+
+
 def late_commit_is_found(arena: Arena) -> bool:
     """Whether a claim with a cursor finds a job whose transaction took its place before another's, and committed after it was claimed."""
     arena.call(arena.empty())

@@ -23,8 +23,8 @@ __all__ = ["ClaimJobs", "ClaimSuspect", "Complete", "FindForgotten", "Promote", 
 def _check_claimed(model: Model, job: Job, worker: int) -> None:
     assert job.claim_id is not None
     known = model.claim(Claim(job.id, job.claim_id), worker)
-    counts = (job.attempts, job.max_attempts, job.lost, job.releases)
-    assert counts == (known.attempts, known.spec.max_attempts, known.lost, known.releases)
+    counts = (job.attempts, job.max_attempts, job.lost, job.releases, job.snoozes)
+    assert counts == (known.attempts, known.spec.max_attempts, known.lost, known.releases, known.snoozes)
     assert (job.payload, job.locked_by) == ({"n": known.spec.number}, known.locked_by)
 
 
@@ -121,6 +121,7 @@ class What(StrEnum):
     RETURNED = "returned"
     RAISED = "raised"
     ABORTED = "aborted"
+    SNOOZED = "snoozed"
     UNSTARTED = "unstarted"
     INTERRUPTED = "interrupted"
     STOPPED = "stopped"
@@ -152,6 +153,8 @@ class Settle(Operation[list[Settled]]):
             journal.end(settled.claim, settled.status)
             if settled.status is Status.READY:
                 journal.gave_back(settled.claim.job_id, started=whats[settled.claim] is What.INTERRUPTED)
+            if settled.status is Status.SCHEDULED and whats[settled.claim] is What.SNOOZED:
+                journal.snoozed(settled.claim.job_id)
 
     def waits(self, model: Model) -> bool:
         return any(model.held(held.claim) and model.is_locked(held.claim.job_id) for held, _ in self.batch)
@@ -168,12 +171,17 @@ def _result(claim: Claim) -> str:
 def _decide(held: Held, what: What) -> Outcome:
     """What a worker decides, from what it was told at the claim."""
     claim, job = held.claim, held.job
-    counts = Counts(job.attempts, job.max_attempts, job.lost, job.releases)
+    counts = Counts(job.attempts, job.max_attempts, job.lost, job.releases, job.snoozes)
     match what:
         case What.RETURNED:
             return outcomes.Done(claim, 7, _result(claim))
         case What.RAISED:
             return outcomes.decide_after_failure(claim, counts, error=_error(claim), delay_seconds=DELAY, duration_ms=7)
+        case What.SNOOZED:
+            snoozed = outcomes.decide_snooze(claim, counts, delay_seconds=DELAY, reason=None)
+            return snoozed or outcomes.decide_after_failure(
+                claim, counts, error=_error(claim), delay_seconds=DELAY, duration_ms=7
+            )
         case What.ABORTED:
             return outcomes.Failed(claim, 7, _error(claim))
         case What.STOPPED:
@@ -188,6 +196,8 @@ def _apply_end(model: Model, job: ModelJob, held: Held, what: What) -> Status:
             return model.done(job, _result(held.claim))
         case What.RAISED | What.ABORTED:
             return model.fail(job, _error(held.claim), DELAY if what is What.RAISED else None)
+        case What.SNOOZED:
+            return model.snooze(job, _error(held.claim), DELAY)
         case What.STOPPED:
             return job.finish(Status.CANCELLED, outcomes.CANCELLED_BY_REQUEST)
     return model.release(job, started=what is What.INTERRUPTED)

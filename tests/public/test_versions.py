@@ -30,7 +30,7 @@ from pqrun import (
     UnservedJobs,
 )
 from pqrun.run import events
-from pqrun.run.events import NeedsNewerCode, Snoozed
+from pqrun.run.events import NeedsNewerCode, PutAside
 from tests.public.at_work import at_work
 from tests.support.rows import make_job
 from tests.support.waiting import wait_until
@@ -153,9 +153,9 @@ async def test_a_newer_job_is_left_by_an_old_worker_and_done_by_a_new_one(
     before, after = old_app(dsn), new_app(dsn)
     async with after, at_work(before) as told:
         first = await defer(after, user_id=1)
-        await told.wait_for(Snoozed)
+        await told.wait_for(PutAside)
         second = await defer(after, user_id=2)
-        await told.wait_for(Snoozed, count=2)
+        await told.wait_for(PutAside, count=2)
         own = await defer(before, user="u3")
         assert await result(before, own) == {"by": "old", "user": "u3"}  # its own jobs go on
         job = await after.store.get(first)
@@ -165,7 +165,7 @@ async def test_a_newer_job_is_left_by_an_old_worker_and_done_by_a_new_one(
             "PayloadVersionError: send: the payload has version 2, and this code knows version 1: it needs newer code"
         )
         assert job.run_after - job.updated_at > timedelta(seconds=10)  # not claimed again at once
-    assert len(told.of(Snoozed)) == 2
+    assert len(told.of(PutAside)) == 2
     assert [(event.job_type, event.version, event.known) for event in told.of(NeedsNewerCode)] == [("send", 2, 1)]
     assert caplog.text.count("needs newer code: its payload has version 2, this worker knows version 1") == 1
     await connection.execute("UPDATE pqrun.jobs SET run_after = now()")
@@ -181,7 +181,7 @@ async def test_a_newer_job_with_one_attempt_keeps_it(dsn: str, connection: async
     task = cast("Any", after._tasks["send"])
     async with after, at_work(old_app(dsn)) as told:
         job_id = (await task.options(max_attempts=1).defer(user_id=1)).id
-        await told.wait_for(Snoozed)
+        await told.wait_for(PutAside)
         assert (await after.store.cancel(job_id)) == "CANCELLED"
 
 

@@ -24,7 +24,8 @@ MADE: dict[type, Event] = {
         events.Failed(JOB, "ValueError: x"),
         events.JobCancelled(JOB),
         events.Released(JOB, started=True),
-        events.Snoozed(JOB, 15.0),
+        events.Snoozed(JOB, 15.0, 3, "the bank is closed"),
+        events.PutAside(JOB, 15.0),
         events.NeedsNewerCode(HOSTILE, 3, 2, 7),
         events.Recovered(7, HOSTILE, HOSTILE, "READY", "lost its worker once"),
         events.ClaimLost(JOB),
@@ -82,11 +83,11 @@ def test_each_event_about_a_job_names_it(kind: type, caplog: pytest.LogCaptureFi
 def test_trouble_is_a_warning_and_a_job_that_failed_for_good_an_error(caplog: pytest.LogCaptureFixture) -> None:
     levels = {kind: line_of(event, caplog).levelno for kind, event in MADE.items()}
     assert (
-        levels.pop(events.Snoozed) == logging.DEBUG
+        levels.pop(events.PutAside) == logging.DEBUG
     )  # it may come round many times; the first of its kind is a warning
     assert levels.pop(events.Failed) == logging.ERROR
     quiet = {events.Picked, events.Done, events.JobCancelled, events.Released, events.StopRequested, events.Pruned}
-    quiet |= {events.Fired, events.FiringSkipped, events.ScheduleChanged}
+    quiet |= {events.Snoozed, events.Fired, events.FiringSkipped, events.ScheduleChanged}
     quiet |= {events.LoopResumed, events.WorkerStarted, events.WorkerStopping, events.WorkerStopped}
     assert {kind for kind, level in levels.items() if level == logging.INFO} == quiet
     assert {level for kind, level in levels.items() if kind not in quiet} == {logging.WARNING}

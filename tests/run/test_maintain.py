@@ -6,9 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from pqrun.errors import HandlerTimeout
 from pqrun.job.outcome import Counts, Failed, Recovered, Retrying
 from pqrun.job.policy import BackoffPolicy, LoopErrorPolicy
 from pqrun.job.record import Claim
+from pqrun.job.rules import RetryRules
 from pqrun.job.state import Status
 from pqrun.run import events
 from pqrun.run.events import Events
@@ -90,12 +92,14 @@ def make_reaper(
     yard: Yard, told: Events, *, sweep_seconds: float = HOUR, backoff: BackoffPolicy | None = None
 ) -> Reaper:
     own = {"own": Seconds(7)}
+    rules = {"once": RetryRules(no_retry_on=(HandlerTimeout,)), "named": RetryRules(retry_on=(TimeoutError,))}
     return Reaper(
         yard,
         sweep_seconds=sweep_seconds,
         stale_seconds=1200.0,
         backoff=backoff or Seconds(100),
         backoff_of=own.get,
+        rules_of=rules.get,
         events=told,
         policy=LoopErrorPolicy(),
     )
@@ -178,6 +182,17 @@ async def test_an_overdue_job_is_decided_as_its_worker_would_have() -> None:
     for decided in yard.decided:
         assert decided.error.startswith("pqrun.errors.HandlerTimeout: ")
         assert "ran longer than its timeout of 2.5 s" in decided.error
+
+
+async def test_an_overdue_job_is_judged_by_the_rules_of_its_task() -> None:
+    yard = Yard()
+    yard.overdue = [overdue(1, job_type="once"), overdue(1, job_type="named"), overdue(1)]
+    reaper = make_reaper(yard, Events())
+    reaper.service.start()
+    await wait_until(lambda: yard.sweeps)
+    assert await reaper.service.stop(30)
+    assert [type(decided) for decided in yard.decided] == [Failed, Retrying, Retrying]
+    assert "HandlerTimeout" in yard.decided[0].error
 
 
 async def test_a_policy_that_fails_does_not_end_the_sweep(caplog: pytest.LogCaptureFixture) -> None:

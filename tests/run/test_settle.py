@@ -203,7 +203,7 @@ async def test_a_claim_that_does_not_come_back_was_lost(book: Book) -> None:
         (outcomes.Failed, events.Failed),
         (outcomes.Retrying, events.Retrying),
         (outcomes.Released, events.Released),
-        (outcomes.Snoozed, events.Snoozed),
+        (outcomes.Snoozed, events.PutAside),
     ],
 )
 async def test_a_write_that_was_in_doubt_and_had_succeeded_is_told_as_written(
@@ -222,6 +222,19 @@ async def test_a_write_that_was_in_doubt_and_had_succeeded_is_told_as_written(
     book.settler.submit(job, made[outcome])
     await book.flushed()
     assert [type(e) for e in book.heard.seen] == [events.LoopFailed, event, events.LoopResumed]
+
+
+async def test_a_snooze_is_told_with_its_number_and_its_reason_on_one_line(book: Book) -> None:
+    job = make_job(snoozes=4)
+    claim = claim_of(job)
+    book.settler.submit(job, outcomes.Snoozed(claim, None, 5.0, is_chosen=True, reason="closed\nuntil " + "x" * 1_000))
+    await book.flushed()
+    (told,) = book.heard.of(events.Snoozed)
+    assert (told.job, told.delay_seconds, told.snoozes) == (job, 5.0, 5)
+    assert told.reason is not None
+    assert told.reason.startswith("closed\\nuntil xxx")
+    assert len(told.reason) < 250
+    assert book.due == [5.0]  # the worker wakes for it
 
 
 async def test_a_cancel_that_was_written_in_doubt_is_told_as_a_cancel(book: Book) -> None:

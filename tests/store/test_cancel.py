@@ -19,14 +19,23 @@ async def test_a_job_that_has_not_started_is_cancelled_at_once(
     store: PgJobStore, connection: asyncpg.Connection, status: Status
 ) -> None:
     job_id = await make_job(
-        connection, status=status, dedupe_key="k", attempts=2, lost=1, releases=1, last_error="x", payload_version=3
+        connection,
+        status=status,
+        dedupe_key="k",
+        attempts=2,
+        lost=1,
+        releases=1,
+        snoozes=4,
+        last_error="x",
+        payload_version=3,
     )
     before = await store.get(job_id)
     assert await store.cancel(job_id) is CancelOutcome.CANCELLED
     job = await store.get(job_id)
     assert job is not None
     assert before is not None
-    assert (job.status, job.attempts, job.lost, job.releases, job.last_error) == (Status.CANCELLED, 2, 1, 1, "x")
+    assert (job.status, job.attempts, job.lost, job.releases, job.snoozes) == (Status.CANCELLED, 2, 1, 1, 4)
+    assert job.last_error == "x"
     assert (job.payload, job.run_after, job.created_at) == (before.payload, before.run_after, before.created_at)
     assert job.payload_version == 3
     assert job.finished_at is not None

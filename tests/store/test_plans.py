@@ -210,12 +210,24 @@ async def test_a_settle_finds_its_rows_by_primary_key_alone(seeded: str, kept: b
     job_ids, claims = await ids(seeded, "RUNNING")
     rows = listed(job_ids), listed(claims)
     none = [0] * BATCH
-    arguments: tuple[object, ...] = (*rows, listed(["DONE"] * BATCH), [], [], listed(none), [], [], [], [], job_ids[:3])
+    arguments: tuple[object, ...] = (
+        *rows,
+        listed(["DONE"] * BATCH),
+        [],
+        [],
+        listed(none),
+        [],
+        [],
+        [],
+        [],
+        [],
+        job_ids[:3],
+    )
     async with explaining(seeded, kept=kept) as explainer:
         plan = await explainer.plan("settle", *arguments, generic=generic)
         assert_cheap(plan, {"jobs_active_pkey"}, 2 * BATCH)
         retried = listed(["SCHEDULED", "READY"] * (BATCH // 2))
-        back: tuple[object, ...] = (*rows, retried, [], [], "{}", [1.0] * BATCH, none, none, none, [])
+        back: tuple[object, ...] = (*rows, retried, [], [], "{}", [1.0] * BATCH, none, none, none, none, [])
         assert_cheap(await explainer.plan("settle", *back, generic=generic), {"jobs_active_pkey"}, 2 * BATCH)
 
 
@@ -337,7 +349,7 @@ async def test_plans_made_while_the_tables_were_empty_use_indexes(databases: Dat
         "page_waiting": (0, 100, 100, 1000, ["t"]),
         "find_waiting": ([1],),
         "promote": (datetime(2000, 1, 1, tzinfo=UTC), 100),
-        "settle": ("{1}", "{1}", "{DONE}", nothing, nothing, "{0}", nothing, [0], [0], [0], []),
+        "settle": ("{1}", "{1}", "{DONE}", nothing, nothing, "{0}", nothing, [0], [0], [0], [0], []),
         "renew": ([1], [1]),
         "find_claim": (1, 1),
         "find_forgotten": (1, [1], 100),

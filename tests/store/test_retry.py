@@ -38,6 +38,7 @@ async def test_a_finished_job_is_ready_with_all_its_attempts(
         claim_id=77,
         lost=2,
         releases=3,
+        snoozes=4,
         backoff_seconds=[1.0],
         payload_version=3,
     )
@@ -48,7 +49,13 @@ async def test_a_finished_job_is_ready_with_all_its_attempts(
     after = await snapshot(connection, job_id)
     cleared = ("finished_at", "duration_ms", "result", "claim_id", "worker", "locked_at", "locked_by")
     assert [after[name] for name in (*cleared, "cancel_requested_at")] == [None] * 8
-    assert (after["status"], after["attempts"], after["lost"], after["releases"]) == ("READY", 0, 0, 0)
+    assert (after["status"], after["attempts"], after["lost"], after["releases"], after["snoozes"]) == (
+        "READY",
+        0,
+        0,
+        0,
+        0,
+    )
     same = ("payload", "queue", "priority", "max_attempts", "timeout_seconds", "dedupe_key", "created_at", "last_error")
     assert [after[name] for name in same] == [before[name] for name in same]
     assert (after["job_type"], after["backoff_seconds"], after["payload_version"]) == ("t", [1.0], 3)

@@ -150,6 +150,48 @@ async def test_a_snoozed_job_is_due_after_its_delay_and_costs_no_attempt(
     assert (job.run_after - before).total_seconds() == pytest.approx(30.0, abs=5.0)
 
 
+async def test_a_snooze_that_its_handler_chose_is_counted_and_leaves_the_last_error(
+    link: KeptLink, store: PgJobStore, make_running: MakeRunning
+) -> None:
+    claim, other = await make_running(attempts=3, max_attempts=3, snoozes=6, last_error="before"), await make_running()
+    snoozed = Snoozed(claim, None, 30.0, is_chosen=True, reason="not yet")
+    written = await settle(link, [snoozed, Released(other, started=True, counted=False)])
+    assert {one.claim: one.status for one in written} == {claim: Status.SCHEDULED, other: Status.READY}
+    job = await found(store, claim)
+    assert (job.status, job.attempts, job.snoozes, job.releases, job.lost) == (Status.SCHEDULED, 2, 7, 0, 0)
+    assert job.last_error == "before"
+    assert (await found(store, other)).snoozes == 0
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        lambda claim: Done(claim, 1, None),
+        lambda claim: Failed(claim, 1, "x"),
+        lambda claim: Retrying(claim, 1, "x", 1.0),
+        lambda claim: Released(claim, started=True, counted=False),
+        lambda claim: Snoozed(claim, "needs newer code", 1.0),
+    ],
+)
+async def test_the_count_of_snoozes_stays_with_the_job(
+    link: KeptLink, store: PgJobStore, make_running: MakeRunning, outcome: Callable[[Claim], Outcome]
+) -> None:
+    claim = await make_running(snoozes=6)
+    await settle(link, [outcome(claim)])
+    assert (await found(store, claim)).snoozes == 6
+
+
+async def test_a_snooze_of_a_job_that_was_asked_to_cancel_is_written_as_cancelled(
+    link: KeptLink, store: PgJobStore, make_running: MakeRunning
+) -> None:
+    claim = await make_running(snoozes=6)
+    await store.cancel(claim.job_id)
+    (written,) = await settle(link, [Snoozed(claim, None, 30.0, is_chosen=True)])
+    assert written.status is Status.CANCELLED
+    job = await found(store, claim)
+    assert (job.status, job.snoozes, job.last_error) == (Status.CANCELLED, 6, None)
+
+
 OUTCOMES: list[Callable[[Claim], Outcome]] = [
     lambda claim: Done(claim, 1, None),
     lambda claim: Failed(claim, 1, "x"),
@@ -158,6 +200,7 @@ OUTCOMES: list[Callable[[Claim], Outcome]] = [
     lambda claim: Released(claim, started=True, counted=False),
     lambda claim: Recovered(claim, "x"),
     lambda claim: Snoozed(claim, "x", 1.0),
+    lambda claim: Snoozed(claim, None, 1.0, is_chosen=True),
 ]
 
 

@@ -28,6 +28,7 @@ _CLAIMED = {
     "created_at": "float8",
     "lost": "int4",
     "releases": "int4",
+    "snoozes": "int4",
     "backoff_seconds": "float8[]",
     "payload_version": "int4",
     "scheduled_for": "float8",
@@ -49,6 +50,7 @@ _STORED = {
     "created_at": "timestamptz",
     "lost": "int4",
     "releases": "int4",
+    "snoozes": "int4",
     "backoff_seconds": "float8[]",
     "payload_version": "int4",
     "scheduled_for": "timestamptz",
@@ -219,7 +221,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "run_schedule": ("text", {"id": "int8", "busy_id": "int8", "holder_id": "int8", "told": "int8"}),
     "retry_many": ("int8[] text[]", _DONE),
     "settle": (
-        "text text text text[] text[] text float8[] int4[] int4[] int4[] int8[]",
+        "text text text text[] text[] text float8[] int4[] int4[] int4[] int4[] int8[]",
         {
             "id": "int8",
             "claim_id": "int8",
@@ -304,7 +306,7 @@ NOT_MOVED = {
             "finished_at",
             "cancel_requested_at",
         ),
-        *("attempts", "lost", "releases", "run_after", "place", "updated_at"),
+        *("attempts", "lost", "releases", "snoozes", "run_after", "place", "updated_at"),
     },
     "settle": set[str](),
 }

@@ -32,6 +32,7 @@ def job_record(job_id: int = 7, **changes: Any) -> Job:
         _created_at=NOW,
         lost=0,
         releases=0,
+        snoozes=0,
         backoff_seconds=None,
         payload_version=1,
         _scheduled_for=None,

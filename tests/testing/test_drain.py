@@ -8,7 +8,17 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pqrun import App, JobContext, OptionError, Status, WrongLoopError
+from pqrun import (
+    Abort,
+    App,
+    HandlerSignal,
+    JobContext,
+    OptionError,
+    RetryAfter,
+    Snooze,
+    Status,
+    WrongLoopError,
+)
 from pqrun.testing import DrainFailed, DrainStopped, advance, advance_sync, drain, drain_sync, fail_attempt
 from tests.public.at_work import at_work
 from tests.support.rows import make_job, make_worker
@@ -246,3 +256,62 @@ async def test_it_neither_stores_nor_fires_schedules(shop: Shop, connection: asy
         assert (await shop.jobs.schedules.get("due")).last_job_id is None
         await shop.jobs.schedules.run("due")
         assert (await drain(shop.jobs)).counts == {"pay": 1}
+
+
+async def test_a_snooze_is_no_failure_and_its_job_is_left_for_later(shop: Shop) -> None:
+    @shop.jobs.task
+    async def wait(ctx: JobContext) -> None:
+        if ctx.job.snoozes < 2:
+            raise Snooze(timedelta(hours=1))
+
+    async with shop.jobs:
+        job = await wait.defer()
+        report = await drain(shop.jobs)
+        (ran,) = report.ran
+        assert (ran.status, ran.is_snoozed, ran.is_failure, ran.error, ran.exception) == (
+            Status.SCHEDULED,
+            True,
+            False,
+            None,
+            None,
+        )
+        assert str(ran) == f"wait id={job.id} attempt 1: SCHEDULED, snoozed"
+        assert [(one.id, one.attempts) for one in report.scheduled] == [(job.id, 0)]
+        await advance(shop.jobs, hours=1)
+        await drain(shop.jobs)
+        await advance(shop.jobs, hours=1)
+        assert [one.status for one in (await drain(shop.jobs)).done] == [Status.DONE]
+
+
+async def test_a_job_that_snoozes_for_no_time_is_run_until_it_ends(shop: Shop) -> None:
+    @shop.jobs.task
+    async def wait(ctx: JobContext) -> None:
+        if ctx.job.snoozes < 3:
+            raise Snooze(timedelta(0))
+
+    async with shop.jobs:
+        await wait.defer()
+        report = await drain(shop.jobs)
+    assert [ran.is_snoozed for ran in report.ran] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("signal", [Abort("no such user"), RetryAfter(timedelta(hours=1))])
+async def test_an_abort_and_a_retry_after_are_failures(shop: Shop, signal: HandlerSignal) -> None:
+    @shop.jobs.task
+    async def choose(ctx: JobContext) -> None:
+        raise signal
+
+    async with shop.jobs:
+        await choose.defer()
+        with pytest.raises(DrainFailed, match=type(signal).__name__) as failed:
+            await drain(shop.jobs)
+    assert failed.value.__cause__ is signal
+
+
+async def test_a_job_that_needs_newer_code_does_not_hold_up_the_drain(
+    shop: Shop, connection: asyncpg.Connection
+) -> None:
+    await make_job(connection, job_type="pay", payload='{"order": 1}', payload_version=9)
+    report = await drain(shop.jobs, timeout=30)
+    assert report.ran == ()
+    assert [one.job_type for one in report.scheduled] == ["pay"]

@@ -8,11 +8,13 @@ import pytest
 from pydantic import BaseModel
 
 from pqrun import (
+    Abort,
     App,
     CallNext,
     CancelOutcome,
     ConfigurationError,
     DatabaseUnavailableError,
+    HandlerSignal,
     JobContext,
     JobFailed,
     JobNotFound,
@@ -21,7 +23,9 @@ from pqrun import (
     PqrunError,
     ResultError,
     ResultTimeout,
+    RetryAfter,
     RetryRefused,
+    Snooze,
     Status,
 )
 from pqrun.testing import drain, enqueued, inline
@@ -242,3 +246,41 @@ async def test_middleware_lies_around_inline_runs() -> None:
 async def test_inline_mode_refuses_to_be_looked_at_as_a_database(offline: Shop) -> None:
     with inline(offline.jobs), pytest.raises(ConfigurationError, match="no database to look at"):
         await enqueued(offline.sign_up)
+
+
+async def test_a_snoozed_job_is_recorded_for_later_and_defer_raises_nothing(offline: Shop) -> None:
+    @offline.jobs.task
+    async def wait(ctx: JobContext) -> None:
+        raise Snooze(timedelta(hours=1))
+
+    with inline(offline.jobs) as done:
+        job = await wait.defer()
+        row = await job.job()
+        with pytest.raises(ResultTimeout):
+            await job.result()
+    assert (row.status, row.attempts, row.snoozes, row.locked_by) == (Status.SCHEDULED, 0, 1, None)
+    assert row.run_after > datetime.now(UTC) + timedelta(minutes=59)
+    assert [(ran.status, ran.is_snoozed, ran.is_failure) for ran in done.ran] == [(Status.SCHEDULED, True, False)]
+
+
+@pytest.mark.parametrize("signal", [Abort("no such user"), RetryAfter(timedelta(hours=1))])
+async def test_an_abort_and_a_retry_after_fail_the_job_and_are_raised(offline: Shop, signal: HandlerSignal) -> None:
+    @offline.jobs.task
+    async def choose(ctx: JobContext) -> None:
+        raise signal
+
+    with inline(offline.jobs) as done, pytest.raises(type(signal)):
+        await choose.defer()
+    assert [job.status for job in done.jobs] == [Status.FAILED]
+
+
+@pytest.mark.parametrize("signal", [Snooze(timedelta(hours=1)), Abort("x"), RetryAfter(timedelta(hours=1))])
+async def test_after_complete_a_signal_changes_nothing(offline: Shop, signal: HandlerSignal) -> None:
+    @offline.jobs.task
+    async def book(ctx: JobContext) -> dict[str, bool]:
+        await ctx.complete({"booked": True})
+        raise signal
+
+    with inline(offline.jobs):
+        job = await book.defer()
+        assert await job.result() == {"booked": True}

@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from pqrun import (
+    Abort,
     App,
     BackoffPolicy,
     BulkProgress,
@@ -32,6 +33,8 @@ from pqrun import (
     CheckReport,
     Connection,
     Deferral,
+    ExponentialBackoff,
+    HandlerTimeout,
     Job,
     JobContext,
     JobFilter,
@@ -42,9 +45,11 @@ from pqrun import (
     PgJobStore,
     Preview,
     RefusalReason,
+    RetryAfter,
     Schedule,
     ScheduleDefinition,
     Selection,
+    Snooze,
     Status,
     Task,
     Worker,
@@ -243,6 +248,53 @@ async def unknown_option(ctx: JobContext, a: int) -> None: ...
 
 @jobs.task(payload=User, timeout="5")  # E
 async def timeout_as_text(ctx: JobContext, payload: User) -> None: ...
+
+
+@jobs.task(
+    retry_on=OSError, no_retry_on=(FileNotFoundError, HandlerTimeout), backoff=ExponentialBackoff(2, jitter="full")
+)
+async def with_rules(ctx: JobContext, path: str) -> Sent:
+    if not path:
+        raise Snooze(timedelta(minutes=1), "not yet")
+    if path == "late":
+        raise RetryAfter(timedelta(minutes=1))
+    raise Abort("no such path")  # and no value is missing
+
+
+@jobs.task(
+    payload=User,
+    retry_on=(SystemExit,),
+    backoff=ExponentialBackoff(timedelta(seconds=1), factor=3, cap=60.0, jitter=0.2),
+)
+def plain_with_rules(ctx: JobContext, payload: User) -> None: ...
+
+
+async def choosing() -> None:
+    assert_type(await with_rules.defer(path="x"), JobHandle[Sent])
+    assert_type(await plain_with_rules.defer(user_id=1), JobHandle[None])
+    assert_type(Snooze(timedelta(0)).delay_seconds, float)
+    assert_type(Abort("x").reason, str)
+    assert_type(RetryAfter(timedelta(0)).reason, str | None)
+    Snooze(60)  # E
+    Snooze()  # E
+    RetryAfter("1 min")  # E
+    Abort()  # E
+    Abort(7)  # E
+    ExponentialBackoff(jitter="half")  # E
+    ExponentialBackoff(1, 2)  # E
+    with_rules.options(retry_on=OSError)  # E
+
+
+@jobs.task(retry_on="ValueError")  # E
+async def rules_by_name(ctx: JobContext) -> None: ...
+
+
+@jobs.task(no_retry_on=[ValueError])  # E
+async def rules_in_a_list(ctx: JobContext) -> None: ...
+
+
+@jobs.task(retry_on=int)  # E
+async def rules_of_no_exception(ctx: JobContext) -> None: ...
 
 
 @jobs.task(payload=User, backoff=BackoffPolicy)  # E

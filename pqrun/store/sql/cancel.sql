@@ -12,10 +12,10 @@ WITH target AS MATERIALIZED (
     DELETE FROM /*$schema*/pqrun.jobs_active a USING target t WHERE a.id = t.id AND NOT t.is_running RETURNING a.*
 ), finished AS (
     INSERT INTO /*$schema*/pqrun.jobs_finished
-           (id, place, run_after, finished_at, created_at, updated_at, timeout_seconds, attempts, max_attempts, lost, releases, priority,
-            queue, job_type, status, dedupe_key, payload, last_error, backoff_seconds, payload_version, scheduled_for)
+           (id, place, run_after, finished_at, created_at, updated_at, timeout_seconds, attempts, max_attempts, lost, releases, snoozes,
+            priority, queue, job_type, status, dedupe_key, payload, last_error, backoff_seconds, payload_version, scheduled_for)
     SELECT id, place, run_after, clock_timestamp(), created_at, clock_timestamp(), timeout_seconds, attempts, max_attempts, lost, releases,
-           priority, queue, job_type, 'CANCELLED', dedupe_key, payload, last_error, backoff_seconds, payload_version, scheduled_for
+           snoozes, priority, queue, job_type, 'CANCELLED', dedupe_key, payload, last_error, backoff_seconds, payload_version, scheduled_for
       FROM gone
     RETURNING id
 ), asked AS (
