@@ -1,6 +1,6 @@
 -- Schedules whose time has come, or that have no planned time yet, of job types that the asker serves. $1 job types text[]
--- $2 limit integer  $3 app text  $4 names its code declares text[]
--- (of either kind). Behind them one row without name: seconds until the next (NULL: none), and whether there is one of the app's that its code does not
+-- $2 limit integer, of either kind  $3 app text  $4 names that its code declares text[]
+-- Behind them one row without name: seconds until the next (NULL: none), and whether there is one of the app's that its code does not
 -- declare. Counts on schedules_due and schedules_declared.
 SELECT s.name, s.cron, s.tz, s.every_seconds, s.catch_up, s.jitter_seconds, s.next_at, s.revision, statement_timestamp() AS clock,
        NULL::double precision AS next_in_seconds, NULL::boolean AS has_dropped
