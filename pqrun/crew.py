@@ -74,17 +74,8 @@ class Crew:
         handlers = {**handlers, CLEANUP: cleanup_handler(work.prune, retention)}
         self._job_types = tuple(name for name in handlers if name != CLEANUP)
         self._settler = Settler(work, events=events, policy=policy, on_due=self._on_due)
-        self._executor = Executor(
-            handlers=handlers,
-            around=Surroundings(store, worker_id, state, work, backoff, NewerJobs(events)),
-            concurrency=settings.concurrency,
-            grace_seconds=settings.shutdown_grace_seconds,
-            events=events,
-            deliver=self._settler.submit,
-            deliver_and_wait=self._settler.submit_and_wait if is_ack_sync else None,
-            on_room=self._on_room,
-            is_backlogged=lambda: self._settler.is_full,
-        )
+        around = Surroundings(store, worker_id, state, work, backoff, NewerJobs(events))
+        self._executor = self._build_executor(handlers, around, is_ack_sync)
         self._fetcher = Fetcher(
             work,
             self._executor,
@@ -113,6 +104,19 @@ class Crew:
         self._registered = asyncio.Event()
         self._unsubscribe: Callable[[], None] = lambda: None  # until there is a subscription
         self._keeper = self._build_keeper(store, direct, policy, queues)
+
+    def _build_executor(self, handlers: Mapping[str, Handler], around: Surroundings, is_ack_sync: bool) -> Executor:
+        return Executor(
+            handlers=handlers,
+            around=around,
+            concurrency=self._settings.concurrency,
+            grace_seconds=self._settings.shutdown_grace_seconds,
+            events=self._events,
+            deliver=self._settler.submit,
+            deliver_and_wait=self._settler.submit_and_wait if is_ack_sync else None,
+            on_room=self._on_room,
+            is_backlogged=lambda: self._settler.is_full,
+        )
 
     def _build_reaper(self, handlers: Mapping[str, Handler], backoff: BackoffPolicy, policy: LoopErrorPolicy) -> Reaper:
         return Reaper(
