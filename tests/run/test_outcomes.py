@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-import time
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -231,11 +231,10 @@ async def test_a_timeout_is_judged_as_a_handler_timeout(rules: RetryRules, kind:
 
 
 async def test_a_thread_that_ignores_its_timeout_is_judged_as_a_handler_timeout_too() -> None:
-    over = asyncio.Event()
+    over = threading.Event()
 
     def run(ctx: JobContext[Any]) -> None:
-        while not over.is_set():
-            time.sleep(0.01)
+        over.wait()
 
     bench = Bench(dataclasses.replace(wrap("t", run), rules=RetryRules(no_retry_on=(HandlerTimeout,))), grace=0.01)
     assert "HandlerTimeout" in (await bench.outcome_of(make_job(timeout_seconds=0.01), Failed)).error
