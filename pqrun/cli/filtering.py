@@ -1,14 +1,14 @@
 """The options by which commands name jobs, and the ``JobFilter`` that they mean. Reads text; touches no database."""
 
 import json
-import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Annotated, NamedTuple, NoReturn, TypeAlias
 
 import typer
 
 from pqrun.job.filter import JobFilter
+from pqrun.job.moments import TIME_EXPECTED, time_ago
 from pqrun.job.record import JsonValue
 from pqrun.job.state import Status
 from pqrun.job.storable import one_line
@@ -67,9 +67,6 @@ AllOption: TypeAlias = Annotated[
 ]
 Limit: TypeAlias = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="So many at most.")]
 
-_AGO: Final = re.compile(r"(\d{1,9})(s|m|h|d|w)")
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
 
 class Conditions(NamedTuple):
     """What was given on the command line."""
@@ -127,18 +124,10 @@ def _status(text: str) -> Status:
 def _time(option: str, text: str | None) -> datetime | timedelta | None:
     if text is None:
         return None
-    ago = _AGO.fullmatch(text)
-    try:
-        if ago:
-            return timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        instant = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        instant = None
-    if instant is None or instant.utcoffset() is None:
-        _refuse(
-            option, "90s, 15m, 2h, 7d or 1w ago, or an instant with its time zone such as 2026-01-31T12:00:00Z", text
-        )
-    return instant
+    moment = time_ago(text)
+    if moment is None:
+        _refuse(option, TIME_EXPECTED, text)
+    return moment
 
 
 def _payload(pairs: Sequence[str]) -> dict[str, JsonValue]:

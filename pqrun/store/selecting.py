@@ -15,7 +15,17 @@ from pqrun.job.filter import JobFilter
 from pqrun.job.state import ACTIVE, FINISHED, Status
 from pqrun.store.link import PLANNER_SETTINGS, Link
 
-__all__ = ["LOCK_NOT_AVAILABLE", "LOCK_SECONDS", "PIECE_ROWS", "SELECT_SETTINGS", "Page", "look", "pages", "sliced"]
+__all__ = [
+    "LOCK_NOT_AVAILABLE",
+    "LOCK_SECONDS",
+    "PIECE_ROWS",
+    "SELECT_SETTINGS",
+    "Page",
+    "like_pattern",
+    "look",
+    "pages",
+    "sliced",
+]
 
 T = TypeVar("T")
 
@@ -101,6 +111,12 @@ class _Asked:
             wanted.error_contains,
             wanted.payload_json,
         )
+        self._more = (
+            _listed(wanted.job_type_patterns and [like_pattern(one) for one in wanted.job_type_patterns]),
+            _listed(wanted.workers),
+            wanted.attempts_min,
+            wanted.attempts_max,
+        )
         self._others = wanted.time("created_after", now), wanted.time("created_before", now)
         self._finished = wanted.time("finished_after", now), wanted.time("finished_before", now)
         self._due = wanted.time("due_after", now), wanted.time("due_before", now)
@@ -113,9 +129,15 @@ class _Asked:
         if walk == "finished_at":  # what ends from now on would lead the walk on and on
             end = self._now if end is None else min(end, self._now)
         place = walk, after, self._last_id, after_time, PAGE_ROWS, ids
-        *rows, last = await look(self._link, "page_jobs", *place, *self._names, *self._others, start, end, *self._due)
+        times = *self._others, start, end, *self._due
+        *rows, last = await look(self._link, "page_jobs", *place, *self._names, *times, *self._more)
         following = (last["id"], last["finished_at"]) if last["looked"] == PAGE_ROWS else None
         return Page([row["id"] for row in rows], last["looked"]), following
+
+
+def like_pattern(text: str) -> str:
+    """Return a name with ``*`` for any text as a pattern of LIKE."""
+    return "".join("%" if letter == "*" else f"\\{letter}" if letter in "\\%_" else letter for letter in text)
 
 
 def _listed(values: Collection[T] | None) -> list[T] | None:

@@ -193,7 +193,9 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "note_shapes": ("text[] int4[] text[]", {"job_type": "text", "version": "int4"}),
     "orphan_schedules": ("text text[] int8", {"name": "text"}),
     "page_jobs": (
-        "text int8 int8 timestamptz int4 int8[] text[] text[] text[] int2[] text[] text text" + " timestamptz" * 6,
+        "text int8 int8 timestamptz int4 int8[] text[] text[] text[] int2[] text[] text text"
+        + " timestamptz" * 6
+        + " text[] text[] int4 int4",
         {"id": "int8", "finished_at": "timestamptz", "looked": "int8"},
     ),
     "page_waiting": ("int8 int8 int4 int8 text[]", _WAITING),

@@ -5,7 +5,8 @@
 -- The filter, NULL for any: $7 status text[]  $8 job_type text[]  $9 queue text[]  $10 priority smallint[]  $11 dedupe_key text[]
 -- $12 error text: a part of last_error  $13 payload text (JSON): a part of it  $14 created from timestamptz  $15 created before timestamptz
 -- $16 finished from timestamptz  $17 finished before timestamptz (never NULL for 'finished_at')  $18 run_after from timestamptz
--- $19 run_after before timestamptz
+-- $19 run_after before timestamptz  $20 job_type text[], patterns of LIKE; with $8 one of the two is enough  $21 locked_by text[]
+-- $22 attempts integer at least  $23 attempts integer at most
 --
 -- One statement for four walks: of the branches whose walk it is not, PostgreSQL starts none. A walk by id reads the table in bounded
 -- pieces, whatever the filter; the one by finished_at and the one by ids read what their indexes lead to. Reads without locks, in a
@@ -13,10 +14,13 @@
 WITH looked AS MATERIALIZED (
     SELECT s.id, s.finished_at, row_number() OVER () AS number,
            ($7::text[] IS NULL OR s.status = ANY ($7::text[]))
-           AND ($8::text[] IS NULL OR s.job_type = ANY ($8::text[]))
+           AND (($8::text[] IS NULL AND $20::text[] IS NULL) OR s.job_type = ANY ($8::text[]) OR s.job_type LIKE ANY ($20::text[]))
            AND ($9::text[] IS NULL OR s.queue = ANY ($9::text[]))
            AND ($10::smallint[] IS NULL OR s.priority = ANY ($10::smallint[]))
            AND ($11::text[] IS NULL OR s.dedupe_key = ANY ($11::text[]))
+           AND ($21::text[] IS NULL OR s.locked_by = ANY ($21::text[]))
+           AND ($22::integer IS NULL OR s.attempts >= $22::integer)
+           AND ($23::integer IS NULL OR s.attempts <= $23::integer)
            AND ($14::timestamptz IS NULL OR s.created_at >= $14::timestamptz)
            AND ($15::timestamptz IS NULL OR s.created_at < $15::timestamptz)
            AND ($16::timestamptz IS NULL OR s.finished_at >= $16::timestamptz)
@@ -26,20 +30,24 @@ WITH looked AS MATERIALIZED (
            AND ($12::text IS NULL OR strpos(lower(s.last_error), lower($12::text)) > 0)
            AND ($13::text IS NULL OR s.payload @> $13::text::jsonb) AS is_match
       FROM (
-        (SELECT a.id, a.finished_at, a.status, a.job_type, a.queue, a.priority, a.dedupe_key, a.created_at, a.run_after, a.last_error, a.payload
+        (SELECT a.id, a.finished_at, a.status, a.job_type, a.queue, a.priority, a.dedupe_key, a.locked_by, a.attempts, a.created_at,
+                a.run_after, a.last_error, a.payload
            FROM /*$schema*/pqrun.jobs_active a
           WHERE $1::text = 'active' AND a.id > $2::bigint AND a.id <= $3::bigint ORDER BY a.id LIMIT $5::integer)
         UNION ALL
-        (SELECT f.id, f.finished_at, f.status, f.job_type, f.queue, f.priority, f.dedupe_key, f.created_at, f.run_after, f.last_error, f.payload
+        (SELECT f.id, f.finished_at, f.status, f.job_type, f.queue, f.priority, f.dedupe_key, f.locked_by, f.attempts, f.created_at,
+                f.run_after, f.last_error, f.payload
            FROM /*$schema*/pqrun.jobs_finished f
           WHERE $1::text = 'finished' AND f.id > $2::bigint AND f.id <= $3::bigint ORDER BY f.id LIMIT $5::integer)
         UNION ALL
-        (SELECT f.id, f.finished_at, f.status, f.job_type, f.queue, f.priority, f.dedupe_key, f.created_at, f.run_after, f.last_error, f.payload
+        (SELECT f.id, f.finished_at, f.status, f.job_type, f.queue, f.priority, f.dedupe_key, f.locked_by, f.attempts, f.created_at,
+                f.run_after, f.last_error, f.payload
            FROM /*$schema*/pqrun.jobs_finished f
           WHERE $1::text = 'finished_at' AND f.finished_at >= $4::timestamptz AND f.finished_at < $17::timestamptz
             AND (f.finished_at, f.id) > ($4::timestamptz, $2::bigint) ORDER BY f.finished_at, f.id LIMIT $5::integer)
         UNION ALL
-        (SELECT j.id, j.finished_at, j.status, j.job_type, j.queue, j.priority, j.dedupe_key, j.created_at, j.run_after, j.last_error, j.payload
+        (SELECT j.id, j.finished_at, j.status, j.job_type, j.queue, j.priority, j.dedupe_key, j.locked_by, j.attempts, j.created_at,
+                j.run_after, j.last_error, j.payload
            FROM /*$schema*/pqrun.jobs j
           WHERE $1::text = 'ids' AND j.id = ANY ($6::bigint[]))) s
 )
