@@ -15,9 +15,13 @@ from pqrun.cli.bench import bench
 from pqrun.cli.bulk import cancel, delete, move, prioritize, retry
 from pqrun.cli.check import check
 from pqrun.cli.demo.command import demo
+from pqrun.cli.examples import epilog
+from pqrun.cli.jobs import jobs
 from pqrun.cli.migrate import migrate
 from pqrun.cli.schedules import schedules
+from pqrun.cli.why import why
 from pqrun.cli.worker import worker
+from pqrun.cli.workers import workers
 from pqrun.errors import OptionError, PqrunError
 
 __all__ = ["cli", "run"]
@@ -33,17 +37,9 @@ cli = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-cli.command()(migrate)
-cli.command()(worker)
-cli.command()(check)
-cli.command()(cancel)
-cli.command()(retry)
-cli.command()(delete)
-cli.command()(move)
-cli.command()(prioritize)
-cli.command()(demo)
-cli.command()(bench)
-cli.add_typer(schedules)
+for command in (migrate, worker, check, jobs, why, workers, cancel, retry, delete, move, prioritize, demo, bench):
+    cli.command(epilog=epilog(command.__name__))(command)
+cli.add_typer(schedules, epilog=epilog("schedules"))
 
 
 def _tell_version(wanted: bool) -> None:
