@@ -13,6 +13,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "pqrun cancel --query 'task:send_* state:ready' --yes",
     ),
     "check": ("pqrun check shop.jobs:jobs", "pqrun check shop.jobs:jobs --strict --json"),
+    "defer": (
+        "pqrun defer shop.jobs:jobs send_email user_id=7 template=welcome",
+        "pqrun defer shop.jobs:jobs send_email user_id=7 --in 5m --queue mail",
+        "pqrun defer shop.jobs:jobs send_email --json-payload '{\"user_id\": 7}' --wait --timeout 30",
+    ),
     "delete": (
         "pqrun delete --state cancelled --before 7d",
         "pqrun delete --query 'queue:mail state:scheduled' --waiting --dry-run",
@@ -33,6 +38,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "pqrun retry --query 'state:failed error:\"no such card\"'",
     ),
     "schedules": ("pqrun schedules list", "pqrun schedules pause nightly"),
+    "tasks": ("pqrun tasks shop.jobs:jobs", "pqrun tasks shop.jobs:jobs --schema send_email"),
     "why": ("pqrun why 17", "pqrun why 17 --app shop.jobs:jobs --json"),
     "worker": ("pqrun worker shop.jobs:jobs --concurrency 10", "pqrun worker shop.jobs:jobs --queues mail,reports"),
     "workers": ("pqrun workers", "pqrun workers --json"),

@@ -14,11 +14,13 @@ import typer
 from pqrun.cli.bench import bench
 from pqrun.cli.bulk import cancel, delete, move, prioritize, retry
 from pqrun.cli.check import check
+from pqrun.cli.defer import defer
 from pqrun.cli.demo.command import demo
 from pqrun.cli.examples import epilog
 from pqrun.cli.jobs import jobs
 from pqrun.cli.migrate import migrate
 from pqrun.cli.schedules import schedules
+from pqrun.cli.tasks import tasks
 from pqrun.cli.why import why
 from pqrun.cli.worker import worker
 from pqrun.cli.workers import workers
@@ -37,7 +39,23 @@ cli = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (migrate, worker, check, jobs, why, workers, cancel, retry, delete, move, prioritize, demo, bench):
+for command in (
+    migrate,
+    worker,
+    check,
+    tasks,
+    defer,
+    jobs,
+    why,
+    workers,
+    cancel,
+    retry,
+    delete,
+    move,
+    prioritize,
+    demo,
+    bench,
+):
     cli.command(epilog=epilog(command.__name__))(command)
 cli.add_typer(schedules, epilog=epilog("schedules"))
 
