@@ -12,11 +12,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "pqrun cancel --queue mail --payload user_id=7",
         "pqrun cancel --query 'task:send_* state:ready' --yes",
     ),
-    "check": ("pqrun check shop.jobs:jobs", "pqrun check shop.jobs:jobs --strict --json"),
+    "check": ("pqrun check shop:jobs", "pqrun check shop:jobs --strict --json"),
     "defer": (
-        "pqrun defer shop.jobs:jobs send_email user_id=7 template=welcome",
-        "pqrun defer shop.jobs:jobs send_email user_id=7 --in 5m --queue mail",
-        "pqrun defer shop.jobs:jobs send_email --json-payload '{\"user_id\": 7}' --wait --timeout 30",
+        "pqrun defer shop:jobs send_email user_id=7 template=welcome",
+        "pqrun defer shop:jobs send_email user_id=7 --in 5m --queue mail",
+        "pqrun defer shop:jobs send_email --json-payload '{\"user_id\": 7}' --wait --timeout 30",
     ),
     "delete": (
         "pqrun delete --state cancelled --before 7d",
@@ -38,15 +38,17 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "pqrun retry --query 'state:failed error:\"no such card\"'",
     ),
     "schedules": ("pqrun schedules list", "pqrun schedules pause nightly"),
-    "tasks": ("pqrun tasks shop.jobs:jobs", "pqrun tasks shop.jobs:jobs --schema send_email"),
-    "why": ("pqrun why 17", "pqrun why 17 --app shop.jobs:jobs --json"),
-    "worker": ("pqrun worker shop.jobs:jobs --concurrency 10", "pqrun worker shop.jobs:jobs --queues mail,reports"),
+    "tasks": ("pqrun tasks shop:jobs", "pqrun tasks shop:jobs --schema send_email"),
+    "why": ("pqrun why 17", "pqrun why 17 --app shop:jobs --json"),
+    "worker": ("pqrun worker shop:jobs --concurrency 10", "pqrun worker shop:jobs --queues mail,reports"),
     "workers": ("pqrun workers", "pqrun workers --json"),
 }
 """By command; each a line for a shell."""
 
 
 def epilog(command: str) -> str:
-    """Return the end of a command's help; the backspace keeps its lines as they are."""
+    """Return the end of a command's help, empty where there are none; the backspace keeps its lines as they are."""
+    if command not in EXAMPLES:
+        return ""
     lines = "\n".join(f"  {line}" for line in EXAMPLES[command])
     return f"\b\nExamples:\n{lines}"

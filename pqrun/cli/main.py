@@ -1,11 +1,13 @@
 """The entry point: commands, ``--version``, and how their errors are told.
 
 Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 128 + the signal's number for what was interrupted. Some have
-their own: of ``check`` 1 means that it found problems, 2 that it could not look; of ``cancel``, ``retry``, ``delete``, ``move`` and
-``prioritize`` 1 means that some jobs were refused, 2 that it was not done.
+their own (docs/cli.md has all): of ``check`` 1 means that it found problems, 2 that it could not look; of ``cancel``, ``retry``,
+``delete``, ``move`` and ``prioritize`` 1 means that some jobs were refused, 2 that it was not done; of ``defer`` 1 that the job which it
+waited for did not succeed.
 """
 
 import sys
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
@@ -33,13 +35,12 @@ USAGE_ERROR = 2
 cli = typer.Typer(
     name="pqrun",
     help="A typed background-job queue on PostgreSQL for async Python.",
-    add_completion=False,
     no_args_is_help=True,
     # Plain text: help and errors go to logs, which have no use for boxes; and rich's tracebacks print local variables.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (
+_COMMANDS: tuple[Callable[..., None], ...] = (
     migrate,
     worker,
     check,
@@ -47,7 +48,6 @@ for command in (
     defer,
     jobs,
     why,
-    workers,
     cancel,
     retry,
     delete,
@@ -55,8 +55,10 @@ for command in (
     prioritize,
     demo,
     bench,
-):
-    cli.command(epilog=epilog(command.__name__))(command)
+)
+for _command in _COMMANDS:
+    cli.command(epilog=epilog(_command.__name__))(_command)
+cli.add_typer(workers, epilog=epilog("workers"))
 cli.add_typer(schedules, epilog=epilog("schedules"))
 
 

@@ -11,8 +11,16 @@ __all__ = ["workers"]
 HEADINGS = ("id", "name", "host", "pid", "state", "beat", "since", "running", "queues", "tasks")
 
 
-def workers(dsn: DsnOption = None, schema: SchemaOption = "pqrun", as_json: JsonOption = False) -> None:
+workers = typer.Typer(name="workers", invoke_without_command=True, rich_markup_mode=None)
+
+
+@workers.callback()
+def list_all(
+    context: typer.Context, dsn: DsnOption = None, schema: SchemaOption = "pqrun", as_json: JsonOption = False
+) -> None:
     """List workers: living, silent (no recent beat) and dead, with what they serve and hold."""
+    if context.invoked_subcommand is not None:
+        return
     found = on_store(dsn, schema, lambda store: store.list_workers())
     if as_json:
         typer.echo(json_text([_facts(worker) for worker in found]))
