@@ -23,6 +23,8 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "pqrun delete --query 'queue:mail state:scheduled' --waiting --dry-run",
     ),
     "demo": ("pqrun demo",),
+    "dev": ("pqrun dev app:jobs", "pqrun dev shop:jobs --concurrency 10 --no-reload"),
+    "init": ("pqrun init", "pqrun init shop"),
     "jobs": (
         "pqrun jobs",
         "pqrun jobs 'state:failed task:send_* since:1h'",

@@ -18,7 +18,9 @@ from pqrun.cli.bulk import cancel, delete, move, prioritize, retry
 from pqrun.cli.check import check
 from pqrun.cli.defer import defer
 from pqrun.cli.demo.command import demo
+from pqrun.cli.dev.command import dev
 from pqrun.cli.examples import epilog
+from pqrun.cli.init import init
 from pqrun.cli.jobs import jobs
 from pqrun.cli.migrate import migrate
 from pqrun.cli.schedules import schedules
@@ -41,6 +43,8 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _COMMANDS: tuple[Callable[..., None], ...] = (
+    init,
+    dev,
     migrate,
     worker,
     check,

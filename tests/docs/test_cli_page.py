@@ -40,7 +40,11 @@ def test_the_examples_name_their_command_and_its_options() -> None:
         for line in lines:
             assert line.split()[:2] == ["pqrun", name]
             words = " ".join(line.split()[:3])
-            options = {option for one in known.get(words, known[f"pqrun {name}"]).params for option in one.opts}
+            options = {
+                option
+                for one in known.get(words, known[f"pqrun {name}"]).params
+                for option in (*one.opts, *one.secondary_opts)
+            }
             assert set(re.findall(r" (--[\w-]+)", line)) <= options, line
 
 

@@ -34,6 +34,7 @@ import asyncpg
 import pytest
 
 from benchmarks.schedules import clock_changes
+from pqrun.cli.init import APP
 from pqrun.config import WORKER_VARIABLES
 from pqrun.declaration import CallOptions, DeclaredOptions, ScheduleOptions
 from pqrun.job.definition import ScheduleDefinition
@@ -398,7 +399,8 @@ def check_target(target: str, pattern: str) -> None:
     module, _, name = target.partition(":")
     path = f"{module.replace('.', '/')}.py"
     files = [file for folder in (ROOT, DJANGO) if (file := folder / path).exists()]
-    text = NAMED[module].text if module in NAMED else files[0].read_text()
+    written = {"app": APP}  # by pqrun init
+    text = NAMED[module].text if module in NAMED else written.get(module) or files[0].read_text()
     assert re.search(pattern.replace("{}", name), text, re.MULTILINE), target
 
 
