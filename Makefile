@@ -8,7 +8,7 @@ JOBS ?= 2
 CHECKED := pqrun _pqrun_pytestplugin.py tests examples benchmarks
 MINUTES ?= 2
 
-.PHONY: demo test faults chaos check docs full build clean
+.PHONY: demo test faults chaos check docs versions full build clean
 
 demo: $(VENV)/.demo  ## index the standard library with jobs, on a database of its own
 	$(BIN)/pqrun demo
@@ -29,7 +29,10 @@ check: $(VENV)/.test  ## lint, types, import contracts
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
-full: check  ## everything, faults, slow tests and ten minutes of chaos too
+versions:  ## wheel, source archive and tests on each Python, with the lowest dependencies, and on PostgreSQL 16
+	.ci/versions
+
+full: check versions  ## everything, faults, slow tests and ten minutes of chaos too
 	$(PYTEST)
 	$(BIN)/python -m benchmarks chaos --minutes 10
 
