@@ -42,10 +42,13 @@ from pqrun.errors import (
 from pqrun.handle import Call, JobHandle
 from pqrun.job.bulk import BulkProgress, BulkReport, Refusal, RefusalReason
 from pqrun.job.definition import Schedule, ScheduleDefinition
+from pqrun.job.explaining import Explanation, Reason, Why
 from pqrun.job.filter import JobFilter
+from pqrun.job.listing import JobCount, JobLine, Listing
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.policy import BackoffPolicy, ExponentialBackoff, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.record import Job, JsonObject, JsonValue
+from pqrun.job.registered import RegisteredWorker
 from pqrun.job.shape import FieldChange
 from pqrun.job.signals import Abort, HandlerSignal, RetryAfter, Snooze
 from pqrun.job.state import Status
@@ -84,6 +87,7 @@ __all__ = [
     "DeferError",
     "Deferral",
     "EmbeddedError",
+    "Explanation",
     "ExponentialBackoff",
     "FieldChange",
     "HandlerSignal",
@@ -93,14 +97,17 @@ __all__ = [
     "JobBusy",
     "JobCancelled",
     "JobContext",
+    "JobCount",
     "JobError",
     "JobFailed",
     "JobFilter",
     "JobHandle",
+    "JobLine",
     "JobNotFound",
     "JobSelection",
     "JsonObject",
     "JsonValue",
+    "Listing",
     "LoopErrorPolicy",
     "MissingExtraError",
     "NotOpenError",
@@ -113,8 +120,10 @@ __all__ = [
     "PqrunError",
     "Preview",
     "QueryError",
+    "Reason",
     "Refusal",
     "RefusalReason",
+    "RegisteredWorker",
     "ResultDecodeError",
     "ResultError",
     "ResultTimeout",
@@ -135,6 +144,7 @@ __all__ = [
     "Task",
     "UndecodableJobs",
     "UnservedJobs",
+    "Why",
     "Worker",
     "WrongLoopError",
 ]

@@ -24,6 +24,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "demo": ("pqrun demo",),
     "dev": ("pqrun dev app:jobs", "pqrun dev shop:jobs --concurrency 10 --no-reload"),
+    "doctor": ("pqrun doctor", "pqrun doctor --json --strict"),
     "init": ("pqrun init", "pqrun init shop"),
     "jobs": (
         "pqrun jobs",

@@ -19,6 +19,7 @@ from pqrun.cli.check import check
 from pqrun.cli.defer import defer
 from pqrun.cli.demo.command import demo
 from pqrun.cli.dev.command import dev
+from pqrun.cli.doctor import doctor
 from pqrun.cli.examples import epilog
 from pqrun.cli.init import init
 from pqrun.cli.jobs import jobs
@@ -48,6 +49,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     migrate,
     worker,
     check,
+    doctor,
     tasks,
     defer,
     jobs,
