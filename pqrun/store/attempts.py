@@ -1,8 +1,8 @@
 """The attempts that are kept, read: of one job, and in groups of the same error; and removed where their job is gone."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
 from pqrun.job.attempts import COUNT_MAX, ERRORS, ErrorGroup, JobAttempt, check_groups
 from pqrun.job.failure import FailureKind
@@ -50,8 +50,7 @@ async def find_attempts(run: Run, job_id: int) -> list[JobAttempt]:
 
 
 def _attempt(row: Row) -> JobAttempt:
-    values = {name: row[name] for name in JobAttempt.__struct_fields__}
-    return JobAttempt(**values | {"kind": FailureKind(row["kind"])})
+    return JobAttempt(**_values(row, JobAttempt.__struct_fields__))
 
 
 async def find_error_groups(
@@ -75,8 +74,11 @@ async def find_error_groups(
 
 
 def _group(row: Row) -> ErrorGroup:
-    values = {name: row[name] for name in ErrorGroup.__struct_fields__}
-    return ErrorGroup(**values | {"kind": FailureKind(row["kind"])})
+    return ErrorGroup(**_values(row, ErrorGroup.__struct_fields__))
+
+
+def _values(row: Row, names: Iterable[str]) -> dict[str, Any]:
+    return {**{name: row[name] for name in names}, "kind": FailureKind(row["kind"])}
 
 
 async def prune_attempts(link: Link, *, after_job_id: int) -> PrunedAttempts:

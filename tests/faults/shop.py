@@ -58,7 +58,7 @@ def note(what: str, ctx: JobContext[Any], key: str) -> None:
 
 @jobs.task(backoff=AtOnce())
 async def work(ctx: JobContext, key: str, how: str = "sleep", seconds: float = 0.0) -> dict[str, Any]:
-    """Sleep, block, hold the GIL, kill, be deaf, snooze, fork, raise when told, raise one of RAISED; ``first-…``: only the first attempt."""
+    """Sleep, block, hold the GIL, kill, be deaf, snooze, fork, raise when told or as RAISED says; ``first-…``: only at first."""
     note("start", ctx, key)
     first, how = how.startswith("first-"), how.removeprefix("first-")
     try:
