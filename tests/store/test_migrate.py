@@ -351,6 +351,30 @@ async def test_rights_on_the_function_and_the_registry_hold_for_what_takes_their
         assert await untouched.fetchval(acl) is None  # open to all, as it was
 
 
+async def test_who_works_or_ends_jobs_may_keep_attempts_and_nobody_else(empty_dsn: str) -> None:
+    (attempts,) = [migration for migration in migrations() if migration.name == "attempts"]
+    before = [migration for migration in migrations() if migration.version < attempts.version]
+    async with connected(empty_dsn) as owner:
+        await apply(owner, *before)
+        async with owner.transaction():  # roles belong to the whole server
+            await owner.execute("""
+                CREATE ROLE worker; CREATE ROLE "Ender"; CREATE ROLE watcher;
+                GRANT SELECT, INSERT, UPDATE, DELETE ON pqrun.workers TO worker;
+                GRANT INSERT ON pqrun.jobs_finished TO "Ender";
+                GRANT SELECT (id, status) ON pqrun.jobs TO watcher;
+            """)
+            await apply(owner, attempts)
+            query = "SELECT has_table_privilege($1, 'pqrun.attempts', $2)"
+            roles, rights = ("worker", "Ender", "watcher"), ("SELECT", "INSERT", "DELETE", "UPDATE")
+            may = [[await owner.fetchval(query, role, right) for right in rights] for role in roles]
+            assert may == [[True] * 4, [True, True, True, False], [False] * 4]
+            query = "SELECT has_sequence_privilege($1, 'pqrun.attempts_id_seq', 'USAGE')"
+            assert [await owner.fetchval(query, role) for role in roles] == [True, True, False]
+            await owner.execute(
+                'DROP OWNED BY worker, "Ender", watcher; DROP ROLE worker; DROP ROLE "Ender"; DROP ROLE watcher'
+            )
+
+
 async def test_migrations_are_valid_in_psql_as_they_stand(empty_dsn: str, connection: asyncpg.Connection) -> None:
     async with connected(empty_dsn) as by_hand:
         await by_hand.execute("CREATE SCHEMA pqrun")
