@@ -39,8 +39,10 @@ from pqrun.errors import (
     WrongLoopError,
 )
 from pqrun.handle import Call, JobHandle
+from pqrun.job.attempts import ErrorGroup, JobAttempt
 from pqrun.job.bulk import BulkProgress, BulkReport, Refusal, RefusalReason
 from pqrun.job.definition import Schedule, ScheduleDefinition
+from pqrun.job.failure import FailureKind
 from pqrun.job.filter import JobFilter
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.policy import BackoffPolicy, ExponentialBackoff, IdlePollPolicy, LoopErrorPolicy
@@ -83,12 +85,15 @@ __all__ = [
     "DeferError",
     "Deferral",
     "EmbeddedError",
+    "ErrorGroup",
     "ExponentialBackoff",
+    "FailureKind",
     "FieldChange",
     "HandlerSignal",
     "HandlerTimeout",
     "IdlePollPolicy",
     "Job",
+    "JobAttempt",
     "JobBusy",
     "JobCancelled",
     "JobContext",

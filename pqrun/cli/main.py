@@ -18,6 +18,7 @@ from pqrun.cli.demo.command import demo
 from pqrun.cli.doctor import doctor
 from pqrun.cli.migrate import migrate
 from pqrun.cli.schedules import schedules
+from pqrun.cli.show import show
 from pqrun.cli.worker import worker
 from pqrun.errors import OptionError, PqrunError
 
@@ -38,6 +39,7 @@ cli.command()(migrate)
 cli.command()(worker)
 cli.command()(check)
 cli.command()(doctor)
+cli.command()(show)
 cli.command()(cancel)
 cli.command()(retry)
 cli.command()(delete)
