@@ -40,9 +40,11 @@ from pqrun.errors import (
     WrongLoopError,
 )
 from pqrun.handle import Call, JobHandle
+from pqrun.job.attempts import ErrorGroup, JobAttempt
 from pqrun.job.bulk import BulkProgress, BulkReport, Refusal, RefusalReason
 from pqrun.job.definition import Schedule, ScheduleDefinition
 from pqrun.job.explaining import Explanation, Reason, Why
+from pqrun.job.failure import FailureKind
 from pqrun.job.filter import JobFilter
 from pqrun.job.listing import JobCount, JobLine, Listing
 from pqrun.job.outcome import CancelOutcome
@@ -87,13 +89,16 @@ __all__ = [
     "DeferError",
     "Deferral",
     "EmbeddedError",
+    "ErrorGroup",
     "Explanation",
     "ExponentialBackoff",
+    "FailureKind",
     "FieldChange",
     "HandlerSignal",
     "HandlerTimeout",
     "IdlePollPolicy",
     "Job",
+    "JobAttempt",
     "JobBusy",
     "JobCancelled",
     "JobContext",

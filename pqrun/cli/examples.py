@@ -41,6 +41,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "pqrun retry --query 'state:failed error:\"no such card\"'",
     ),
     "schedules": ("pqrun schedules list", "pqrun schedules pause nightly"),
+    "show": ("pqrun show 17", "pqrun show 17 --payload --traceback"),
     "tasks": ("pqrun tasks shop:jobs", "pqrun tasks shop:jobs --schema send_email"),
     "why": ("pqrun why 17", "pqrun why 17 --app shop:jobs --json"),
     "worker": ("pqrun worker shop:jobs --concurrency 10", "pqrun worker shop:jobs --queues mail,reports"),

@@ -25,6 +25,7 @@ from pqrun.cli.init import init
 from pqrun.cli.jobs import jobs
 from pqrun.cli.migrate import migrate
 from pqrun.cli.schedules import schedules
+from pqrun.cli.show import show
 from pqrun.cli.tasks import tasks
 from pqrun.cli.why import why
 from pqrun.cli.worker import worker
@@ -53,6 +54,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     tasks,
     defer,
     jobs,
+    show,
     why,
     cancel,
     retry,
