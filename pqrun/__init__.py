@@ -44,6 +44,7 @@ from pqrun.job.definition import Schedule, ScheduleDefinition
 from pqrun.job.filter import JobFilter
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.policy import BackoffPolicy, ExponentialBackoff, IdlePollPolicy, LoopErrorPolicy
+from pqrun.job.progress import Progress
 from pqrun.job.record import Job, JsonObject, JsonValue
 from pqrun.job.shape import FieldChange
 from pqrun.job.signals import Abort, HandlerSignal, RetryAfter, Snooze
@@ -111,6 +112,7 @@ __all__ = [
     "Pool",
     "PqrunError",
     "Preview",
+    "Progress",
     "Refusal",
     "RefusalReason",
     "ResultDecodeError",

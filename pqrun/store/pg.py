@@ -9,7 +9,7 @@ from typing import Protocol, Self, cast
 
 import asyncpg
 
-from pqrun.errors import ConfigurationError, JobNotFound, ResultTimeout
+from pqrun.errors import ConfigurationError
 from pqrun.job.dedupe import stored_key
 from pqrun.job.filter import JobFilter
 from pqrun.job.options import (
@@ -23,12 +23,13 @@ from pqrun.job.options import (
     check_timeout,
 )
 from pqrun.job.outcome import CancelOutcome
+from pqrun.job.progress import Progress, check_every
 from pqrun.job.record import Enqueued, Job, NewJob
-from pqrun.job.state import Status
 from pqrun.job.storable import dump_object
 from pqrun.store import intervening
 from pqrun.store.borrowed import BorrowedLink
 from pqrun.store.connecting import check_dsn, describe_dsn, open_connection
+from pqrun.store.endings import EndNews
 from pqrun.store.enqueueing import Joined, insert_in
 from pqrun.store.failure import DRIVER_ERRORS, translating
 from pqrun.store.gathering import GATHER_SECONDS, GATHER_SETTINGS
@@ -43,6 +44,7 @@ from pqrun.store.selection import Selection
 from pqrun.store.source import DirectDsn, DsnOpener, FactoryOpener, PoolOpener, PoolSource
 from pqrun.store.statements import Statements
 from pqrun.store.waiter import End, Waiter
+from pqrun.store.watcher import Watch, Watcher
 
 __all__ = ["PgJobStore"]
 
@@ -71,7 +73,7 @@ class PgJobStore:
         if dsn is not None and not dsn.startswith(EMBEDDED_PREFIX):
             dsn = check_dsn(dsn)
         self._source = PoolSource(dsn, pool)
-        self._waiter: Waiter | None = None
+        self._asking: tuple[Waiter, Watcher] | None = None
         self._producer = Producer(self._source, self._statements)
         self._opening = asyncio.Lock()
         self._server: _Server | None = None
@@ -134,7 +136,8 @@ class PgJobStore:
         self._dsn = await self._resolve() or None
         await self._source.open(self._dsn, is_direct=self._server is not None)
         opener = None if self._dsn is None else self._source.opener(self._dsn, "pqrun results")
-        self._waiter = Waiter(self, opener, f"{self.schema}:done")
+        endings = EndNews(self, opener, f"{self.schema}:done")
+        self._asking = Waiter(self, endings), Watcher(self, endings)
         self._producer.open(
             self.open_link("enqueue", kept=False, settings=GATHER_SETTINGS, patience=GATHER_SECONDS),
             is_kept=self._dsn is not None,
@@ -146,11 +149,11 @@ class PgJobStore:
         """Close what ``start`` opened, within ``timeout`` seconds; a second close does nothing."""
         clock = asyncio.get_running_loop().time
         give_up = clock() + timeout
-        waiter, self._waiter = self._waiter, None
+        asking, self._asking = self._asking, None
         if self._source.is_here:
             await self._producer.close(timeout / 2)
-            if waiter is not None:
-                await waiter.close()
+            for one in asking or ():
+                await one.close()
         await self._source.close(max(give_up - clock(), 0.1))
         server, self._server = self._server, None
         if server is not None:
@@ -302,21 +305,22 @@ class PgJobStore:
 
     async def wait_end(self, job_id: int, timeout: float | None = None) -> End:
         """Wait until the job has finished and return how. Raises JobNotFound and ResultTimeout."""
-        _ = self._source.checked()
-        check_job_id(job_id)
-        if timeout == 0:
-            return await self._look_once(job_id)
-        assert self._waiter is not None  # noqa: S101  # open, so start has made it
-        return await self._waiter.wait(job_id, timeout)
+        return await self._checked_asking()[0].wait(check_job_id(job_id), timeout)
 
-    async def _look_once(self, job_id: int) -> End:
-        rows = await self.run("find_ends", [job_id])
-        if not rows:
-            raise JobNotFound(f"there is no job {job_id} (deleted, or removed by retention)", job_id)
-        end = End(Status(rows[0]["status"]), rows[0]["result"], rows[0]["last_error"])
-        if not end.status.is_finished:
-            raise ResultTimeout(f"job {job_id} has not finished yet; it goes on", job_id)
-        return end
+    async def progress(self, job_id: int) -> Progress | None:
+        """Return the last report of the job, None where it never reported; raises JobNotFound."""
+        return (await self._checked_asking()[1].look_once(check_job_id(job_id))).progress
+
+    def watch(
+        self, job_id: int, *, timeout: float | None = None, every: float | timedelta = 0.5
+    ) -> AsyncIterator[Progress]:
+        """Return the job's reports as they come, until it has ended; see ``JobHandle.watch``. ``timeout``: seconds, 0 looks once."""
+        return Watch(self._checked_asking()[1], check_job_id(job_id), timeout=timeout, every=check_every(every))
+
+    def _checked_asking(self) -> tuple[Waiter, Watcher]:
+        _ = self._source.checked()
+        assert self._asking is not None  # noqa: S101  # open, so start has made them
+        return self._asking
 
     async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
         """Run one of pqrun's own statements on the pool, repeated on a deadlock or serialization failure."""

@@ -61,6 +61,8 @@ class ModelJob:
     is_asked: bool = False
     error: str | None = None
     result: str | None = None
+    progress: tuple[int, int, int] | None = None
+    """Of the last report: claim, attempt, percent."""
     place: int | None = None
     """As last seen in the table; None: not seen yet."""
     is_replaced: bool = False
@@ -242,6 +244,16 @@ class Model:
             return job.finish(Status.CANCELLED, error)
         return job.wait(Status.READY, error) if has_attempts else job.finish(Status.FAILED, error)
 
+    def report(self, claim: Claim, percent: int) -> bool:
+        """A handler says how far it has come; False where its row is locked. Nothing of a claim that is lost."""
+        job = self.held(claim)
+        if job is None:
+            return True
+        if self.is_locked(job.id):
+            return False
+        job.progress = (claim.claim_id, job.attempts, percent)
+        return True
+
     def cancel(self, job_id: int) -> CancelOutcome | None:
         """Cancel; None: locked, nothing is said yet."""
         job = self.jobs.get(job_id)
@@ -269,6 +281,7 @@ class Model:
         job.wait(Status.READY)
         job.attempts = job.lost = job.releases = job.snoozes = 0
         job.result, job.is_asked, job.is_replaced = None, False, True
+        job.progress = None
         return None
 
     def lost_jobs(self) -> list[ModelJob]:

@@ -10,6 +10,8 @@ WITH waiting AS MATERIALIZED (
     DELETE FROM /*$schema*/pqrun.jobs_active a USING waiting w WHERE a.id = w.id RETURNING a.id
 ), ended AS (
     DELETE FROM /*$schema*/pqrun.jobs_finished f USING finished o WHERE f.id = o.id RETURNING f.id
+), reports AS (
+    DELETE FROM /*$schema*/pqrun.progress p USING (SELECT id FROM unstarted UNION ALL SELECT id FROM ended) g WHERE p.job_id = g.id
 )
 SELECT id, false AS is_requested, 0::bigint AS messages FROM unstarted
 UNION ALL

@@ -9,5 +9,7 @@ WITH turn AS MATERIALIZED (
      ORDER BY f.finished_at LIMIT $2::integer FOR UPDATE OF f SKIP LOCKED
 ), gone AS (
     DELETE FROM /*$schema*/pqrun.jobs_finished f USING old o WHERE f.id = o.id RETURNING f.id
+), reports AS (
+    DELETE FROM /*$schema*/pqrun.progress p USING gone g WHERE p.job_id = g.id
 )
 SELECT (SELECT is_mine FROM turn) AS is_mine, (SELECT count(*) FROM gone)::integer AS deleted
