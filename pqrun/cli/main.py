@@ -2,7 +2,8 @@
 
 Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 128 + the signal's number for what was interrupted. Some have
 their own: of ``check`` 1 means that it found problems, 2 that it could not look; of ``cancel``, ``retry``, ``delete``, ``move`` and
-``prioritize`` 1 means that some jobs were refused, 2 that it was not done.
+``prioritize`` 1 means that some jobs were refused, 2 that it was not done; of ``watch`` 1 that the job is FAILED or CANCELLED, 2 that it
+was not seen to its end.
 """
 
 import sys
@@ -17,6 +18,7 @@ from pqrun.cli.check import check
 from pqrun.cli.demo.command import demo
 from pqrun.cli.migrate import migrate
 from pqrun.cli.schedules import schedules
+from pqrun.cli.watch import watch
 from pqrun.cli.worker import worker
 from pqrun.errors import OptionError, PqrunError
 
@@ -41,6 +43,7 @@ cli.command()(retry)
 cli.command()(delete)
 cli.command()(move)
 cli.command()(prioritize)
+cli.command()(watch)
 cli.command()(demo)
 cli.command()(bench)
 cli.add_typer(schedules)

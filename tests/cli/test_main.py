@@ -16,7 +16,20 @@ async def test_version_prints_that_of_the_package() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["migrate", "worker", "check", "cancel", "retry", "delete", "move", "prioritize", "demo", "bench", "schedules"],
+    [
+        "migrate",
+        "worker",
+        "check",
+        "cancel",
+        "retry",
+        "delete",
+        "move",
+        "prioritize",
+        "watch",
+        "demo",
+        "bench",
+        "schedules",
+    ],
 )
 async def test_the_help_lists_every_command(command: str) -> None:
     code, output = await run_command("--help")
