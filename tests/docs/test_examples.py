@@ -46,6 +46,13 @@ SCRIPTS = {
         "job 4 failed: pqrun.Abort: there is no user 8 after attempt 1",
         "job 5 failed: ValueError: a path is needed after attempt 1",
     ],
+    "progress": [
+        "it only grew: True",
+        "last: page 20 of 20",
+        "result: {'pages': 20}",
+        "result: {'words': 3}",
+        "a thread reported: 1.0",
+    ],
     "sync_handler": ["digest: a8df899f3c4f204d", "job 1 was cancelled"],
     "sql_trigger": ["{'indexed': 1}", "{'indexed': 2}"],
     "middleware": [
