@@ -16,6 +16,7 @@ from pqrun.cli.bench import bench
 from pqrun.cli.bulk import cancel, delete, move, prioritize, retry
 from pqrun.cli.check import check
 from pqrun.cli.demo.command import demo
+from pqrun.cli.doctor import doctor
 from pqrun.cli.migrate import migrate
 from pqrun.cli.schedules import schedules
 from pqrun.cli.watch import watch
@@ -38,6 +39,7 @@ cli = typer.Typer(
 cli.command()(migrate)
 cli.command()(worker)
 cli.command()(check)
+cli.command()(doctor)
 cli.command()(cancel)
 cli.command()(retry)
 cli.command()(delete)
