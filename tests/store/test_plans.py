@@ -324,7 +324,7 @@ async def test_one_job_is_found_by_primary_key_wherever_it_is(seeded: str, gener
             assert not plan.scanned & {"jobs_active", "jobs_finished"}, plan.text
             assert plan.buffers < 200, plan.text
         plan = await explainer.plan("retry", finished, True, generic=generic)
-        assert_cheap(plan, {"jobs_finished_pkey"}, 1)
+        assert_cheap(plan, {"jobs_finished_pkey", "progress_pkey"}, 1)
 
 
 @modes
@@ -361,7 +361,7 @@ async def test_lost_jobs_are_found_by_their_worker(seeded: str, generic: bool) -
 async def test_history_is_pruned_by_its_index(seeded: str, generic: bool) -> None:
     async with explaining(seeded, kept=True) as explainer:
         plan = await explainer.plan("prune", 0.0, 1000, generic=generic)
-        assert_cheap(plan, {"jobs_finished_at", "jobs_finished_pkey"}, 1000)
+        assert_cheap(plan, {"jobs_finished_at", "jobs_finished_pkey", "progress_pkey"}, 1000)
         idle = await explainer.plan("prune", 10.0**6, 1000, generic=generic)
         assert idle.buffers < 50, idle.text
 
