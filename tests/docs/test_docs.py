@@ -224,7 +224,9 @@ def test_every_note_is_one_that_is_known_and_leads_somewhere() -> None:
         "includes",
     }
     assert len(NAMED) == sum("name" in block.notes for block in BLOCKS), "two blocks have the same name"
-    assert {block.notes[note] for block in BLOCKS for note in ("continues", "refused") if note in block.notes} <= NAMED.keys()
+    assert {
+        block.notes[note] for block in BLOCKS for note in ("continues", "refused") if note in block.notes
+    } <= NAMED.keys()
 
 
 @each(EXCERPTS)

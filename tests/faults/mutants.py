@@ -90,7 +90,7 @@ MUTANTS = (
     _mutant("a cancel that forgets the snoozes", "cancel", ("snoozes, priority, queue, job_type, 'C", "0, priority, queue, job_type, 'C")),
     _mutant("a cancel that only deletes", "cancel", (FROM_GONE, FROM_GONE.replace("gone", "gone WHERE false"))),
     _mutant("a cancel that waits for locked rows", "cancel", ("FOR UPDATE SKIP LOCKED", "FOR UPDATE")),
-    _mutant("a retry that deletes what it did not insert", "retry", ("USING moved m", "USING source m")),
+    _mutant("a retry that deletes what it did not insert", "retry", ("f USING moved m", "f USING source m")),
     _mutant("a retry that inserts without deleting", "retry", ("WHERE f.id = m.id", "WHERE f.id = m.id AND f.id < 0")),
     _mutant("a retry that keeps the attempts", "retry", *RETRY_ATTEMPTS),
     _mutant("a retry of what is DONE", "retry", ("(f.status <> 'DONE' OR $2::boolean)", "(true OR $2::boolean)")),
