@@ -8,8 +8,10 @@ from datetime import datetime, timedelta
 from typing import Protocol, Self, cast
 
 import asyncpg
+from typing_extensions import Unpack
 
 from pqrun.errors import ConfigurationError
+from pqrun.job.attempts import ErrorGroup, JobAttempt
 from pqrun.job.dedupe import stored_key
 from pqrun.job.filter import JobFilter
 from pqrun.job.options import (
@@ -23,13 +25,13 @@ from pqrun.job.options import (
     check_timeout,
 )
 from pqrun.job.outcome import CancelOutcome
-from pqrun.job.progress import Progress, check_every
 from pqrun.job.record import Enqueued, Job, NewJob
 from pqrun.job.storable import dump_object
-from pqrun.store import intervening
+from pqrun.store import attempts, intervening
+from pqrun.store.attempts import GroupOptions
+from pqrun.store.awaiting import Awaiting
 from pqrun.store.borrowed import BorrowedLink
 from pqrun.store.connecting import check_dsn, describe_dsn, open_connection
-from pqrun.store.endings import EndNews
 from pqrun.store.enqueueing import Joined, insert_in
 from pqrun.store.failure import DRIVER_ERRORS, translating
 from pqrun.store.gathering import GATHER_SECONDS, GATHER_SETTINGS
@@ -43,8 +45,6 @@ from pqrun.store.selecting import SELECT_SETTINGS
 from pqrun.store.selection import Selection
 from pqrun.store.source import DirectDsn, DsnOpener, FactoryOpener, PoolOpener, PoolSource
 from pqrun.store.statements import Statements
-from pqrun.store.waiter import End, Waiter
-from pqrun.store.watcher import Watch, Watcher
 
 __all__ = ["PgJobStore"]
 
@@ -60,7 +60,7 @@ class _Server(Protocol):
     def close(self) -> None: ...
 
 
-class PgJobStore:
+class PgJobStore(Awaiting):
     """Jobs in PostgreSQL, without decorators; ``App`` is built on it, and both share tables and workers.
 
     Give ``dsn`` (``postgresql://…``, or ``embedded:PATH`` for a database of the package's own) or ``pool`` (an asyncpg pool, which stays
@@ -73,7 +73,6 @@ class PgJobStore:
         if dsn is not None and not dsn.startswith(EMBEDDED_PREFIX):
             dsn = check_dsn(dsn)
         self._source = PoolSource(dsn, pool)
-        self._asking: tuple[Waiter, Watcher] | None = None
         self._producer = Producer(self._source, self._statements)
         self._opening = asyncio.Lock()
         self._server: _Server | None = None
@@ -136,8 +135,7 @@ class PgJobStore:
         self._dsn = await self._resolve() or None
         await self._source.open(self._dsn, is_direct=self._server is not None)
         opener = None if self._dsn is None else self._source.opener(self._dsn, "pqrun results")
-        endings = EndNews(self, opener, f"{self.schema}:done")
-        self._asking = Waiter(self, endings), Watcher(self, endings)
+        self._open_asking(opener, f"{self.schema}:done")
         self._producer.open(
             self.open_link("enqueue", kept=False, settings=GATHER_SETTINGS, patience=GATHER_SECONDS),
             is_kept=self._dsn is not None,
@@ -152,8 +150,7 @@ class PgJobStore:
         asking, self._asking = self._asking, None
         if self._source.is_here:
             await self._producer.close(timeout / 2)
-            for one in asking or ():
-                await one.close()
+            await self._close_asking(asking)
         await self._source.close(max(give_up - clock(), 0.1))
         server, self._server = self._server, None
         if server is not None:
@@ -294,6 +291,17 @@ class PgJobStore:
         """
         await intervening.retry(self.run, check_job_id(job_id), force=force)
 
+    async def attempts(self, job_id: int) -> list[JobAttempt]:
+        """Return the last attempts of a job that did not succeed, newest last: 20 at most; none where there is no such job."""
+        return await attempts.find_attempts(self.run, job_id)
+
+    async def error_groups(self, **options: Unpack[GroupOptions]) -> list[ErrorGroup]:
+        """Return what went wrong, in groups of the same error, the one with the newest attempt first; raises OptionError.
+
+        It looks at 5,000 groups at most; what it costs grows with those, not with the attempts.
+        """
+        return await attempts.find_error_groups(self.run, **options)
+
     def select(self, which: JobFilter | Iterable[int], *, limit: int | None = None) -> Selection:
         """Choose jobs by ids or by a ``JobFilter``, to count, find, cancel, retry, delete, move or prioritize all; at most ``limit``."""
         return Selection(self.open_selection, which, limit)
@@ -302,25 +310,6 @@ class PgJobStore:
         """Return a way to run the statements of a selection, whose user closes it; raises NotOpenError."""
         _ = self._source.checked()
         return self.open_link("select", kept=False, settings=SELECT_SETTINGS, patience=MOST_SECONDS)
-
-    async def wait_end(self, job_id: int, timeout: float | None = None) -> End:
-        """Wait until the job has finished and return how. Raises JobNotFound and ResultTimeout."""
-        return await self._checked_asking()[0].wait(check_job_id(job_id), timeout)
-
-    async def progress(self, job_id: int) -> Progress | None:
-        """Return the last report of the job, None where it never reported; raises JobNotFound."""
-        return (await self._checked_asking()[1].look_once(check_job_id(job_id))).progress
-
-    def watch(
-        self, job_id: int, *, timeout: float | None = None, every: float | timedelta = 0.5
-    ) -> AsyncIterator[Progress]:
-        """Return the job's reports as they come, until it has ended; see ``JobHandle.watch``. ``timeout``: seconds, 0 looks once."""
-        return Watch(self._checked_asking()[1], check_job_id(job_id), timeout=timeout, every=check_every(every))
-
-    def _checked_asking(self) -> tuple[Waiter, Watcher]:
-        _ = self._source.checked()
-        assert self._asking is not None  # noqa: S101  # open, so start has made them
-        return self._asking
 
     async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
         """Run one of pqrun's own statements on the pool, repeated on a deadlock or serialization failure."""

@@ -46,8 +46,6 @@ class Waiter:
 
     async def wait(self, job_id: int, seconds: float | None) -> End:
         """Return how the job ended. Raises JobNotFound, ResultTimeout, and what the database said if asking again cannot help."""
-        if seconds == 0:
-            return await self._look_once(job_id)
         future: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._waits.setdefault(job_id, set()).add(future)
         self._news.add(job_id)
@@ -61,6 +59,16 @@ class Waiter:
             raise ResultTimeout(f"job {job_id} did not finish within {seconds:g} s; it goes on", job_id) from None
         finally:
             self._forget(job_id, future)
+
+    async def look_once(self, job_id: int) -> End:
+        """Return how the job has finished; raises JobNotFound, and ResultTimeout where it has not."""
+        rows = await self._statements.run("find_ends", [job_id])
+        if not rows:
+            raise _not_found(job_id)
+        end = _end(rows[0])
+        if not end.status.is_finished:
+            raise ResultTimeout(f"job {job_id} has not finished yet; it goes on", job_id)
+        return end
 
     async def close(self) -> None:
         """Stop; waits under way end with NotOpenError."""
@@ -125,15 +133,6 @@ class Waiter:
                 self._resolve(job_id, _not_found(job_id))
             elif (end := _end(row)).status.is_finished:
                 self._resolve(job_id, end)
-
-    async def _look_once(self, job_id: int) -> End:
-        rows = await self._statements.run("find_ends", [job_id])
-        if not rows:
-            raise _not_found(job_id)
-        end = _end(rows[0])
-        if not end.status.is_finished:
-            raise ResultTimeout(f"job {job_id} has not finished yet; it goes on", job_id)
-        return end
 
     def _resolve(self, job_id: int, answer: End | PqrunError) -> None:
         for future in self._waits.pop(job_id, set()):

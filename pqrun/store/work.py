@@ -15,7 +15,8 @@ from pqrun.job.progress import Report
 from pqrun.job.record import Claim, Job
 from pqrun.job.schedule import preview
 from pqrun.job.state import Status
-from pqrun.store import checking, maintaining, reporting, schedules, settling
+from pqrun.store import attempts, checking, maintaining, reporting, schedules, settling
+from pqrun.store.attempts import PrunedAttempts
 from pqrun.store.checking import Noted
 from pqrun.store.claiming import ClaimBatch, Claimer, Lane, Promotion, Survey
 from pqrun.store.enqueueing import Runs
@@ -194,6 +195,10 @@ class WorkStore:
     async def sweep_progress(self, after: int) -> Swept:
         """Delete reports whose jobs are gone, in a piece."""
         return await reporting.sweep(self._maintenance, after)
+
+    async def prune_attempts(self, *, after_job_id: int) -> PrunedAttempts:
+        """Delete a piece of the attempts whose jobs are gone."""
+        return await attempts.prune_attempts(self._maintenance, after_job_id=after_job_id)
 
     # Scheduling.
 
