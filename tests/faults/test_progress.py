@@ -28,7 +28,8 @@ from tests.support.waiting import DEADLINE_SECONDS, wait_until
 Context = JobContext[Any]
 
 REPORT = "WITH input AS MATERIALIZED ( SELECT * FROM unnest("
-SETTLE = "WITH input AS MATERIALIZED ( SELECT u.*, u.status IN"
+SETTLE = "WITH input AS MATERIALIZED ( SELECT u.* FROM unnest("
+"""Of jobs that are DONE (settle_done.sql)."""
 
 
 class Line(Wire):
