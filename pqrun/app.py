@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar, overload
 
 from typing_extensions import TypeVar as TypeVarWithDefault
@@ -173,6 +173,11 @@ class App(Registrations[S]):
         return register if function is None else register(function)
 
     @property
+    def tasks(self) -> Mapping[str, Task[..., Any, Any, S]]:
+        """The declared tasks by name; a view, which shows tasks declared later too."""
+        return MappingProxyType(self._tasks)
+
+    @property
     def schedules(self) -> Schedules:
         """The stored schedules, to list, add, edit, pause, resume, run and remove; the app must be open."""
         return Schedules(self._opened_store)
@@ -187,6 +192,13 @@ class App(Registrations[S]):
             known = ", ".join(sorted(self._tasks)) or "none"
             raise ArgumentsError(f"the app has no task {job_type!r:.80}; it has {known}")
         return task.call_stored(dump_object(payload, "payload"))
+
+    def prepared(self, call: Call[V]) -> Call[V]:
+        """Return what the ``before_defer`` hooks make of a call that is about to be written in a transaction; for tools.
+
+        Raises what a hook raises.
+        """
+        return self._before([call], self)[0]
 
     async def defer_many(
         self, calls: Iterable[Call[V]], *, connection: AnyConnection | None = None

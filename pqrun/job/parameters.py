@@ -15,7 +15,7 @@ from pqrun.job.constructor import Arguments, Construct, call_problems, dropped_k
 from pqrun.job.fields import PayloadField, pydantic_shape
 from pqrun.job.payload import PayloadCodec
 from pqrun.job.reasons import Refusal, explain
-from pqrun.job.shape import Shape, pydantic_shape_of
+from pqrun.job.shape import JsonSchema, pydantic_schema_of
 from pqrun.job.wire import Wire, pydantic_adapter, pydantic_wire
 
 __all__ = ["Parameter", "Parameters", "ParametersCodec", "parameters_codec"]
@@ -59,10 +59,10 @@ class ParametersCodec(PayloadCodec[Parameters]):
         fields: tuple[PayloadField, ...],
         construct: Construct[Parameters],
         wire: Wire[Parameters],
-        shape: Callable[[], Shape | None],
+        schema: Callable[[], JsonSchema | None],
         defaults: Parameters,
     ) -> None:
-        super().__init__(name=name, model=dict, fields=fields, construct=construct, wire=wire, shape=shape)
+        super().__init__(name=name, model=dict, fields=fields, construct=construct, wire=wire, schema=schema)
         self._defaults = defaults
 
     def is_instance(self, value: object) -> bool:
@@ -95,7 +95,7 @@ def parameters_codec(name: str, parameters: Sequence[Parameter]) -> ParametersCo
         fields=tuple(fields),
         construct=_constructor(declared, defaults, adapter.validator.validate_python),
         wire=cast(Wire[Parameters], pydantic_wire(adapter, by_alias=True)),
-        shape=functools.partial(pydantic_shape_of, adapter, by_alias=True),
+        schema=functools.partial(pydantic_schema_of, adapter, by_alias=True),
         defaults=defaults,
     )
 

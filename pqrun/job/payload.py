@@ -18,7 +18,7 @@ from pqrun.job.annotation import is_model_class, plain_class, pydantic_form, typ
 from pqrun.job.constructor import Arguments, Construct, plain_constructor, strict_constructor
 from pqrun.job.fields import PayloadField, accepted_keywords, pydantic_shape, struct_fields
 from pqrun.job.reasons import Refusal
-from pqrun.job.shape import Shape, pydantic_shape_of, struct_shape_of
+from pqrun.job.shape import JsonSchema, Shape, pydantic_schema_of, shape_of, struct_schema_of
 from pqrun.job.wire import Wire, pydantic_adapter, pydantic_wire, struct_wire
 
 __all__ = ["PayloadCodec", "PayloadField", "is_model_class", "payload_codec", "refuse_shape"]
@@ -29,7 +29,7 @@ M = TypeVar("M")
 class PayloadCodec(Generic[M]):
     """One payload model's way into storage and back; make it with ``payload_codec``."""
 
-    __slots__ = ("_construct", "_instance_of", "_wire", "fields", "model", "name", "shape")
+    __slots__ = ("_construct", "_instance_of", "_wire", "fields", "model", "name", "schema")
 
     def __init__(
         self,
@@ -39,18 +39,22 @@ class PayloadCodec(Generic[M]):
         fields: tuple[PayloadField, ...],
         construct: Construct[M],
         wire: Wire[M],
-        shape: Callable[[], Shape | None],
+        schema: Callable[[], JsonSchema | None],
     ) -> None:
         self.name = name
         """What messages call the payload."""
         self.model = model
         self.fields = fields
-        self.shape = shape
-        """Makes the shape of what is stored, anew at each call; None where there is none to be had."""
+        self.schema = schema
+        """Makes the JSON Schema of what is stored, anew at each call; None where there is none to be had."""
         self._construct = construct
         self._wire = wire
         cls = plain_class(model) or object
         self._instance_of: type = Mapping if typing_extensions.is_typeddict(cls) else cls
+
+    def shape(self) -> Shape | None:
+        """Make the shape of what is stored, anew at each call; None where there is none to be had."""
+        return shape_of(self.schema())
 
     def is_instance(self, value: object) -> bool:
         """Whether a value is a payload already, rather than an argument for one (for a TypedDict: any mapping)."""
@@ -88,7 +92,7 @@ class PayloadCodec(Generic[M]):
         """
         value = self._wire.load(text)
         if isinstance(value, Refusal):
-            raise PayloadDecodeError(f"the stored payload does not satisfy {self.name}: {value}")
+            raise PayloadDecodeError(f"the stored payload does not satisfy {self.name}: {value}", value.problems)
         return value
 
     def _refuse(self, refusal: Refusal) -> NoReturn:
@@ -120,7 +124,7 @@ def payload_codec(model: type[M], *, where: str = "") -> PayloadCodec[M]:
             fields=struct_fields(model),
             construct=construct,
             wire=wire,
-            shape=functools.partial(struct_shape_of, model),
+            schema=functools.partial(struct_schema_of, model),
         )
     adapter = pydantic_adapter(pydantic_form(model), where=where)
     shape = pydantic_shape(model, adapter, where=where)
@@ -130,7 +134,7 @@ def payload_codec(model: type[M], *, where: str = "") -> PayloadCodec[M]:
         fields=shape.fields,
         construct=_pydantic_constructor(model, cls),
         wire=cast(Wire[M], pydantic_wire(adapter, by_alias=shape.by_alias)),
-        shape=functools.partial(pydantic_shape_of, adapter, by_alias=shape.by_alias),
+        schema=functools.partial(pydantic_schema_of, adapter, by_alias=shape.by_alias),
     )
 
 

@@ -12,9 +12,19 @@ from pydantic import TypeAdapter
 
 from pqrun.job.annotation import STRUCT_SCHEMA, struct_schema
 
-__all__ = ["Field", "FieldChange", "Shape", "pydantic_shape_of", "shape_changes", "struct_shape_of"]
+__all__ = [
+    "Field",
+    "FieldChange",
+    "JsonSchema",
+    "Shape",
+    "pydantic_schema_of",
+    "shape_changes",
+    "shape_of",
+    "struct_schema_of",
+]
 
-_Schema: TypeAlias = Mapping[str, Any]  # a part of a JSON Schema
+JsonSchema: TypeAlias = Mapping[str, Any]
+"""A JSON Schema, or a part of one."""
 
 _REFERENCE: Final = "#/$defs/"
 
@@ -47,8 +57,8 @@ class FieldChange(msgspec.Struct, frozen=True, kw_only=True):
     """Whether code of before and after read each other's payloads: a new field with a default, or one that got a default."""
 
 
-def pydantic_shape_of(adapter: TypeAdapter[object], *, by_alias: bool) -> Shape | None:
-    """Return the shape of what an adapter reads; None where the user's own code does not give its schema."""
+def pydantic_schema_of(adapter: TypeAdapter[object], *, by_alias: bool) -> JsonSchema | None:
+    """Return the JSON Schema of what an adapter reads; None where the user's own code does not give it."""
     from pydantic.json_schema import GenerateJsonSchema  # for workers and checks: what defers does not need it
 
     class Generate(GenerateJsonSchema):
@@ -59,29 +69,30 @@ def pydantic_shape_of(adapter: TypeAdapter[object], *, by_alias: bool) -> Shape 
             pass
 
     try:
-        schema = adapter.json_schema(by_alias=by_alias, mode="validation", schema_generator=Generate)
+        return adapter.json_schema(by_alias=by_alias, mode="validation", schema_generator=Generate)
     except Exception:  # noqa: BLE001  # the border to user code
         return None
-    return _shape_of(schema)
 
 
-def struct_shape_of(struct: object) -> Shape | None:
-    """Return the shape of a msgspec Struct; None where the user's own code does not give its schema."""
+def struct_schema_of(struct: object) -> JsonSchema | None:
+    """Return the JSON Schema of a msgspec Struct; None where the user's own code does not give it."""
     try:
-        schema = struct_schema(struct)
+        return struct_schema(struct)
     except Exception:  # noqa: BLE001  # the border to user code
         return None
-    return _shape_of(schema)
 
 
-def _shape_of(schema: _Schema) -> Shape:
+def shape_of(schema: JsonSchema | None) -> Shape | None:
+    """Return the shape that a schema describes."""
+    if schema is None:
+        return None
     definitions = dict(schema.get("$defs", {}))
     for name, definition in _struct_definitions(schema):
         definitions.setdefault(name, definition)
     return dict(_Reader(definitions).fields("", schema, ()))
 
 
-def _struct_definitions(part: object) -> Iterator[tuple[str, _Schema]]:
+def _struct_definitions(part: object) -> Iterator[tuple[str, JsonSchema]]:
     """Yield the definitions of Structs that stand in pydantic's schema as text, each as a schema of its own."""
     if isinstance(part, Mapping):
         if isinstance(text := part.get(STRUCT_SCHEMA), str):
@@ -95,10 +106,10 @@ def _struct_definitions(part: object) -> Iterator[tuple[str, _Schema]]:
 class _Reader:
     """Walks one schema; ``_open`` are the definitions that a path stands in, so that one which refers to itself ends."""
 
-    def __init__(self, definitions: Mapping[str, _Schema]) -> None:
+    def __init__(self, definitions: Mapping[str, JsonSchema]) -> None:
         self._definitions = definitions
 
-    def fields(self, path: str, schema: _Schema, open_names: tuple[str, ...]) -> Iterator[tuple[str, Field]]:
+    def fields(self, path: str, schema: JsonSchema, open_names: tuple[str, ...]) -> Iterator[tuple[str, Field]]:
         """Yield every field below a path."""
         for name, member in self._members(schema):
             if name is not None and name in open_names:
@@ -114,12 +125,12 @@ class _Reader:
                 yield f"{here}{suffix}", Field(self._type_of(inner), True)
                 yield from self.fields(f"{here}{suffix}", inner, names)
 
-    def _labelled(self, path: str, schema: _Schema, name: str | None) -> str:
+    def _labelled(self, path: str, schema: JsonSchema, name: str | None) -> str:
         """Tell the members of a union of objects apart."""
         objects = [other for other, member in self._members(schema) if other and "properties" in member]
         return f"{path}<{name}>" if len(objects) > 1 and name in objects else path
 
-    def _type_of(self, schema: _Schema) -> str:
+    def _type_of(self, schema: JsonSchema) -> str:
         members = list(self._members(schema))
         objects = sum("properties" in member for _, member in members)
         texts = {
@@ -128,9 +139,9 @@ class _Reader:
         }
         return " | ".join(sorted(texts, key=lambda text: (text == "null", text)))
 
-    def _members(self, schema: _Schema) -> Iterator[tuple[str | None, _Schema]]:
+    def _members(self, schema: JsonSchema) -> Iterator[tuple[str | None, JsonSchema]]:
         """Yield what a schema may be: itself, or the members of a union, each with the name of its definition."""
-        pending: list[tuple[str | None, _Schema]] = [(None, schema)]
+        pending: list[tuple[str | None, JsonSchema]] = [(None, schema)]
         seen: set[str] = set()
         while pending:
             name, one = pending.pop(0)
@@ -151,7 +162,7 @@ class _Reader:
                 yield name, one
 
 
-def _containers(schema: _Schema) -> Iterator[tuple[str, _Schema]]:
+def _containers(schema: JsonSchema) -> Iterator[tuple[str, JsonSchema]]:
     if isinstance(items := schema.get("items"), Mapping):
         yield "[]", items
     for index, item in enumerate(schema.get("prefixItems", ())):
@@ -160,7 +171,7 @@ def _containers(schema: _Schema) -> Iterator[tuple[str, _Schema]]:
         yield "{}", values
 
 
-def _scalar(schema: _Schema) -> str:
+def _scalar(schema: JsonSchema) -> str:
     if "const" in schema:
         return msgspec.json.encode(schema["const"]).decode()
     if "enum" in schema:
