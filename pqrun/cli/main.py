@@ -17,6 +17,7 @@ from pqrun.cli.check import check
 from pqrun.cli.demo.command import demo
 from pqrun.cli.migrate import migrate
 from pqrun.cli.schedules import schedules
+from pqrun.cli.web import web
 from pqrun.cli.worker import worker
 from pqrun.errors import OptionError, PqrunError
 
@@ -35,6 +36,7 @@ cli = typer.Typer(
 )
 cli.command()(migrate)
 cli.command()(worker)
+cli.command()(web)
 cli.command()(check)
 cli.command()(cancel)
 cli.command()(retry)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pqrun.job.state import Status
 from pqrun.job.storable import one_line
@@ -63,7 +63,7 @@ def environment() -> Environment:
 def at(moment: datetime | None, style: str = "full") -> Markup:
     """Return a time as an element that scripts turn into local time, or back; ``style``: full, or time alone."""
     if moment is None:
-        return Markup(NOTHING)
+        return escape(NOTHING)
     instant = moment.astimezone(UTC)
     form = "%Y-%m-%d %H:%M:%S" if style == "full" else "%H:%M:%S"
     stamp = instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -73,7 +73,7 @@ def at(moment: datetime | None, style: str = "full") -> Markup:
 def ago(moment: datetime | None, now: datetime) -> Markup:
     """Return how long ago, or in how long, with the time itself as a title and for scripts."""
     if moment is None:
-        return Markup(NOTHING)
+        return escape(NOTHING)
     seconds = (now - moment).total_seconds()
     text = f"{span(abs(seconds))} ago" if seconds >= 1 else f"in {span(-seconds)}" if seconds <= -1 else "now"
     instant = moment.astimezone(UTC)

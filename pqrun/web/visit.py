@@ -19,6 +19,7 @@ FORM_BYTES = 1_000_000
 FORM_FIELDS = 5_000
 
 REFRESH_LEAST = 2
+REFRESH_DIGITS = 4
 
 
 class PageError(Exception):
@@ -118,8 +119,10 @@ class Visit:
 
     @property
     def refresh(self) -> int | None:
-        """After how many seconds the page asks for itself again, without JavaScript."""
-        return self.number("refresh", REFRESH_LEAST, 3600)
+        """After how many seconds the page asks for itself again, without JavaScript; None too where it is no number of seconds."""
+        text = self.query.get("refresh", "")
+        seconds = int(text) if text.isascii() and text.isdigit() and len(text) <= REFRESH_DIGITS else 0
+        return max(seconds, REFRESH_LEAST) if seconds else None
 
     @property
     def token(self) -> str:

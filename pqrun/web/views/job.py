@@ -19,6 +19,7 @@ from pqrun.store.acting import Act, Did, act
 from pqrun.store.link import Session
 from pqrun.store.operations import AuditRow
 from pqrun.store.pages import get_job
+from pqrun.web.rendering import span
 from pqrun.web.shown import Shown, show, show_error, shown_job
 from pqrun.web.views.jobs import whole_number
 from pqrun.web.visit import PageError, Visit
@@ -146,7 +147,7 @@ def timeline(visit: Visit, job: Job, history: list[AuditRow]) -> list[Moment]:
     if job.cancel_requested_at is not None:
         moments.append(Moment(job.cancel_requested_at, "Asked to stop"))
     if job.finished_at is not None:
-        took = "" if job.duration_ms is None else f"after {job.duration_ms / 1000:,.3f} s"
+        took = "" if job.duration_ms is None else f"after {span(job.duration_ms / 1000)}"
         words = {Status.DONE: "Done", Status.FAILED: "Failed", Status.CANCELLED: "Cancelled"}
         moments.append(Moment(job.finished_at, words[job.status], took))
     elif job.attempts and job.status is Status.SCHEDULED:

@@ -136,7 +136,7 @@ def _warnings(queues: Iterable[QueueRow], workers: Iterable[WorkerRow], late: li
     found: list[str] = []
     for queue in queues:
         if queue.ready and not queue.workers:
-            found.append(f"Queue {queue.name}: {queue.ready:,} jobs are ready, and no worker serves it.")
+            found.append(f"Queue {queue.name}: {queue.ready:,} ready, and no worker serves it.")
         elif queue.waits is not None and queue.waits > WAITS_LONG:
             found.append(
                 f"Queue {queue.name}: a job has been ready for {queue.waits.total_seconds() / 60:,.0f} minutes."

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from starlette.responses import Response
@@ -28,6 +28,10 @@ __all__ = ["act_on_task", "task_data", "tasks_data"]
 
 LATELY_SECONDS = 900.0
 """What "lately" means on pages that count finished jobs: a quarter of an hour."""
+
+
+OPTIONS: Final = ("queue", "priority", "when")
+"""Fields of the form beside the payload's."""
 
 
 class TaskRow(NamedTuple):
@@ -120,7 +124,7 @@ async def _data(visit: Visit, name: str, entered: "Entered | None") -> dict[str,
         "about": "" if task is None else (task.__doc__ or "").strip(),
         "schema": None if schema is None else json.dumps(_bare(schema), indent=2, ensure_ascii=False),
         "fields": fields,
-        "entered": entered or Entered(fields, "{}", {}, ()),
+        "entered": entered or Entered(fields, "{}", dict.fromkeys(OPTIONS, ""), ()),
         "workers": [_worker(worker) for worker in serving],
         "page": listed(visit, page),
         "failed": listed(visit, failed),
@@ -188,7 +192,7 @@ async def act_on_task(visit: Visit) -> Response:
 
 def _entered(visit: Visit, fields: list[Field] | None) -> tuple[dict[str, JsonValue] | None, Entered]:
     form = visit.form
-    options = {name: form.get(name) for name in ("queue", "priority", "when")}
+    options = {name: form.get(name) for name in OPTIONS}
     if fields is not None:
         payload, shown = payload_of(fields, form)
         return payload, Entered(shown, "{}", options, ())
