@@ -35,7 +35,7 @@ WITH looked AS MATERIALIZED (
         (SELECT f.* FROM /*$schema*/pqrun.jobs_finished f
           WHERE $1::text <> 'active' AND $5::bigint[] IS NULL AND f.id < $2::bigint ORDER BY f.id DESC LIMIT $3::integer)
         UNION ALL
-        (SELECT j.* FROM /*$schema*/pqrun.jobs j WHERE j.id = ANY ($5::bigint[]) AND j.id < $2::bigint)
+        (SELECT j.* FROM /*$schema*/pqrun.jobs j WHERE $5::bigint[] IS NOT NULL AND j.id = ANY ($5::bigint[]) AND j.id < $2::bigint)
         ORDER BY id DESC LIMIT $3::integer) s
 ), shown AS MATERIALIZED (
     SELECT id FROM looked WHERE is_match ORDER BY id DESC LIMIT $4::integer
