@@ -103,7 +103,10 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "beat": ("int8", {"id": "int8", "beat": "int8", "worker_id": "text", "has_lock": "bool", "is_self": "bool"}),
     "begin_selection": ("", {"now": "timestamptz", "last_id": "int8"}),
     "browse_jobs": (
-        "text int8 int4 int4 int8[] text[] text[] text[] int2[] text[] text text timestamptz timestamptz timestamptz timestamptz timestamptz timestamptz text[] text[] int4 int4",
+        (
+            "text int8 int4 int4 int8[] text[] text[] text[] int2[] text[] text text timestamptz timestamptz timestamptz "
+            "timestamptz timestamptz timestamptz text[] text[] int4 int4"
+        ),
         {
             "looked": "int8",
             "matched": "int8",
