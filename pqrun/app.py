@@ -173,8 +173,8 @@ class App(Registrations[S]):
         return register if function is None else register(function)
 
     @property
-    def tasks(self) -> Mapping[str, Task[..., Any, Any, S]]:
-        """The declared tasks by name; a view, which shows tasks declared later too."""
+    def tasks(self) -> "Mapping[str, Task[..., Any, Any, S]]":
+        """The declared tasks by their names; a view, which shows tasks declared later too."""
         return MappingProxyType(self._tasks)
 
     @property

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-__all__ = ["TIME_EXPECTED", "duration", "duration_text", "time_ago", "time_text"]
+__all__ = ["TIME_EXPECTED", "brief", "duration", "duration_text", "time_ago", "time_text"]
 
 TIME_EXPECTED: Final = (
     "90s, 15m, 2h, 7d or 1w ago, a date (its start in UTC), or an instant with its zone such as 2026-01-31T12:00:00Z"
@@ -63,3 +63,16 @@ def time_text(value: datetime | timedelta) -> str:
     if isinstance(value, timedelta):
         return duration_text(value)
     return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def brief(seconds: float) -> str:
+    """Return a span for people, in its two largest units: ``0.25s``, ``12s``, ``4m 10s``, ``3h 20m``, ``5d 2h``."""
+    if seconds < 10:
+        return f"{seconds:.2g}s" if seconds >= 0.01 else "0s"
+    whole = int(seconds)
+    days, hours, minutes = whole // 86_400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days}d {hours}h"
+    if hours:
+        return f"{hours}h {minutes}m"
+    return f"{minutes}m {whole % 60}s" if minutes else f"{whole}s"

@@ -11,20 +11,11 @@ import msgspec
 from pydantic import TypeAdapter
 
 from pqrun.job.annotation import STRUCT_SCHEMA, struct_schema
+from pqrun.job.schema import pydantic_schema
 
-__all__ = [
-    "Field",
-    "FieldChange",
-    "JsonSchema",
-    "Shape",
-    "pydantic_schema_of",
-    "shape_changes",
-    "shape_of",
-    "struct_schema_of",
-]
+__all__ = ["Field", "FieldChange", "Shape", "pydantic_shape_of", "shape_changes", "struct_shape_of"]
 
-JsonSchema: TypeAlias = Mapping[str, Any]
-"""A JSON Schema, or a part of one."""
+_Schema: TypeAlias = Mapping[str, Any]  # a part of a JSON Schema
 
 _REFERENCE: Final = "#/$defs/"
 
@@ -57,42 +48,32 @@ class FieldChange(msgspec.Struct, frozen=True, kw_only=True):
     """Whether code of before and after read each other's payloads: a new field with a default, or one that got a default."""
 
 
-def pydantic_schema_of(adapter: TypeAdapter[object], *, by_alias: bool) -> JsonSchema | None:
-    """Return the JSON Schema of what an adapter reads; None where the user's own code does not give it."""
-    from pydantic.json_schema import GenerateJsonSchema  # for workers and checks: what defers does not need it
-
-    class Generate(GenerateJsonSchema):
-        def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> dict[str, Any]:  # noqa: ANN401, ARG002  # pydantic's
-            return {}
-
-        def emit_warning(self, kind: Any, detail: str) -> None:  # noqa: ANN401  # of defaults, which are not looked at
-            pass
-
+def pydantic_shape_of(adapter: TypeAdapter[object], *, by_alias: bool) -> Shape | None:
+    """Return the shape of what an adapter reads; None where the user's own code does not give its schema."""
     try:
-        return adapter.json_schema(by_alias=by_alias, mode="validation", schema_generator=Generate)
+        schema = pydantic_schema(adapter, by_alias=by_alias)
     except Exception:  # noqa: BLE001  # the border to user code
         return None
+    return _shape_of(schema)
 
 
-def struct_schema_of(struct: object) -> JsonSchema | None:
-    """Return the JSON Schema of a msgspec Struct; None where the user's own code does not give it."""
+def struct_shape_of(struct: object) -> Shape | None:
+    """Return the shape of a msgspec Struct; None where the user's own code does not give its schema."""
     try:
-        return struct_schema(struct)
+        schema = struct_schema(struct)
     except Exception:  # noqa: BLE001  # the border to user code
         return None
+    return _shape_of(schema)
 
 
-def shape_of(schema: JsonSchema | None) -> Shape | None:
-    """Return the shape that a schema describes."""
-    if schema is None:
-        return None
+def _shape_of(schema: _Schema) -> Shape:
     definitions = dict(schema.get("$defs", {}))
     for name, definition in _struct_definitions(schema):
         definitions.setdefault(name, definition)
     return dict(_Reader(definitions).fields("", schema, ()))
 
 
-def _struct_definitions(part: object) -> Iterator[tuple[str, JsonSchema]]:
+def _struct_definitions(part: object) -> Iterator[tuple[str, _Schema]]:
     """Yield the definitions of Structs that stand in pydantic's schema as text, each as a schema of its own."""
     if isinstance(part, Mapping):
         if isinstance(text := part.get(STRUCT_SCHEMA), str):
@@ -106,10 +87,10 @@ def _struct_definitions(part: object) -> Iterator[tuple[str, JsonSchema]]:
 class _Reader:
     """Walks one schema; ``_open`` are the definitions that a path stands in, so that one which refers to itself ends."""
 
-    def __init__(self, definitions: Mapping[str, JsonSchema]) -> None:
+    def __init__(self, definitions: Mapping[str, _Schema]) -> None:
         self._definitions = definitions
 
-    def fields(self, path: str, schema: JsonSchema, open_names: tuple[str, ...]) -> Iterator[tuple[str, Field]]:
+    def fields(self, path: str, schema: _Schema, open_names: tuple[str, ...]) -> Iterator[tuple[str, Field]]:
         """Yield every field below a path."""
         for name, member in self._members(schema):
             if name is not None and name in open_names:
@@ -125,12 +106,12 @@ class _Reader:
                 yield f"{here}{suffix}", Field(self._type_of(inner), True)
                 yield from self.fields(f"{here}{suffix}", inner, names)
 
-    def _labelled(self, path: str, schema: JsonSchema, name: str | None) -> str:
+    def _labelled(self, path: str, schema: _Schema, name: str | None) -> str:
         """Tell the members of a union of objects apart."""
         objects = [other for other, member in self._members(schema) if other and "properties" in member]
         return f"{path}<{name}>" if len(objects) > 1 and name in objects else path
 
-    def _type_of(self, schema: JsonSchema) -> str:
+    def _type_of(self, schema: _Schema) -> str:
         members = list(self._members(schema))
         objects = sum("properties" in member for _, member in members)
         texts = {
@@ -139,9 +120,9 @@ class _Reader:
         }
         return " | ".join(sorted(texts, key=lambda text: (text == "null", text)))
 
-    def _members(self, schema: JsonSchema) -> Iterator[tuple[str | None, JsonSchema]]:
+    def _members(self, schema: _Schema) -> Iterator[tuple[str | None, _Schema]]:
         """Yield what a schema may be: itself, or the members of a union, each with the name of its definition."""
-        pending: list[tuple[str | None, JsonSchema]] = [(None, schema)]
+        pending: list[tuple[str | None, _Schema]] = [(None, schema)]
         seen: set[str] = set()
         while pending:
             name, one = pending.pop(0)
@@ -162,7 +143,7 @@ class _Reader:
                 yield name, one
 
 
-def _containers(schema: JsonSchema) -> Iterator[tuple[str, JsonSchema]]:
+def _containers(schema: _Schema) -> Iterator[tuple[str, _Schema]]:
     if isinstance(items := schema.get("items"), Mapping):
         yield "[]", items
     for index, item in enumerate(schema.get("prefixItems", ())):
@@ -171,7 +152,7 @@ def _containers(schema: JsonSchema) -> Iterator[tuple[str, JsonSchema]]:
         yield "{}", values
 
 
-def _scalar(schema: JsonSchema) -> str:
+def _scalar(schema: _Schema) -> str:
     if "const" in schema:
         return msgspec.json.encode(schema["const"]).decode()
     if "enum" in schema:

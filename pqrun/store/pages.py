@@ -4,13 +4,15 @@ All of a page is read in one read-only transaction with a short limit for each s
 database, and the page says so.
 """
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from pqrun.job.explaining import BEAT_SECONDS
 from pqrun.job.filter import TIMES, JobFilter
 from pqrun.job.record import Job
+from pqrun.job.registered import RegisteredWorker
 from pqrun.job.state import ACTIVE, FINISHED, Status
 from pqrun.job.storable import error_summary
 from pqrun.store.enqueueing import Runs
@@ -33,18 +35,17 @@ __all__ = [
     "MigrationRow",
     "Running",
     "TableSize",
-    "WorkerRow",
     "browse",
     "count_active",
     "count_ended",
     "get_job",
     "list_migrations",
     "list_running",
+    "list_workers",
     "read_pulse",
     "reading",
     "see_database",
     "see_tables",
-    "see_workers",
     "writing",
 ]
 
@@ -74,7 +75,7 @@ LOOK_ROWS: Final = 20_000
 COUNT_ROWS: Final = 50_000
 """Jobs that are counted by state: some 30 ms."""
 
-WORKERS_SHOWN: Final = 500
+WORKERS_MOST: Final = 1_000
 RUNNING_SHOWN: Final = 200
 
 
@@ -144,35 +145,6 @@ class Counts(NamedTuple):
     active: list[ActiveCount]
     is_capped: bool
     now: datetime
-
-
-class WorkerRow(NamedTuple):
-    """A row of the registry."""
-
-    id: int
-    worker_id: str
-    hostname: str | None
-    pid: int | None
-    queues: Sequence[str] | None
-    job_types: Sequence[str]
-    schedules: Sequence[str]
-    has_lock: bool
-    started_at: datetime
-    beat_at: datetime
-    dead_at: datetime | None
-    beat_seconds: float
-    """Since the last sign of life; a living one gives one a second."""
-    running: int
-
-    @property
-    def state(self) -> str:
-        """``alive``, ``silent`` (no sign of life for some seconds) or ``dead`` (taken for dead)."""
-        if self.dead_at is not None:
-            return "dead"
-        return "silent" if self.beat_seconds > SILENT_SECONDS else "alive"
-
-
-SILENT_SECONDS: Final = 5.0
 
 
 class Running(NamedTuple):
@@ -340,10 +312,9 @@ async def count_ended(session: Runs, seconds: float) -> tuple[list[Ended], bool]
     return found, rows[0]["looked"] == COUNT_ROWS
 
 
-async def see_workers(session: Runs, worker: int | None = None) -> list[WorkerRow]:
-    """Return the registry, the living first, at most 500; or one worker."""
-    rows = await session.run("see_workers", worker, WORKERS_SHOWN)
-    return [WorkerRow(*(row[name] for name in WorkerRow._fields)) for row in rows]
+async def list_workers(session: Session) -> list[RegisteredWorker]:
+    """Return the registry, the living first, at most 1,000."""
+    return [RegisteredWorker(**row) for row in await session.run("list_workers", BEAT_SECONDS, WORKERS_MOST)]
 
 
 async def list_running(session: Runs, worker: int) -> list[Running]:

@@ -6,13 +6,14 @@ cannot be read is passed on as text, and the model says what is wrong with it.
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pqrun.job.record import JsonValue
-from pqrun.job.shape import JsonSchema
 from pqrun.web.visit import Form
 
 __all__ = ["FIELD_PREFIX", "Field", "fields_of", "payload_of", "with_problems"]
+
+JsonSchema: TypeAlias = Mapping[str, Any]
 
 FIELD_PREFIX: Final = "field."
 """Before the name of a payload's field, in the name of the form's: a payload may have a field of any name."""

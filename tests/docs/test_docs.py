@@ -34,10 +34,12 @@ import asyncpg
 import pytest
 
 from benchmarks.schedules import clock_changes
+from pqrun.cli.init import APP
 from pqrun.config import WORKER_VARIABLES
 from pqrun.declaration import CallOptions, DeclaredOptions, ScheduleOptions
 from pqrun.job.definition import ScheduleDefinition
 from pqrun.job.options import JobOptions
+from pqrun.job.query import parse_query
 from pqrun.job.record import NewJob
 from pqrun.job.schedule import check_rule
 from pqrun.testing.databases import TEST_DSN
@@ -383,9 +385,11 @@ def check_pqrun(command: str, rest: list[str], dsn: str, folder: Path) -> None:
     if command in COMMAND_GROUPS:
         command, rest = f"{command} {rest[0]}", rest[1:]
     text = run(sys.executable, "-m", "pqrun", *command.split(), "--help", folder=folder)
-    for word in rest:
+    for number, word in enumerate(rest):
         if word.startswith("-"):
             assert re.search(rf"(?<![\w-]){re.escape(word.partition('=')[0])}\b", text), f"pqrun {command} {word}"
+        elif command == "jobs" or rest[number - 1] == "--query":
+            parse_query(word)
         elif re.fullmatch(r"[\w.]+:\w+", word):
             check_target(word, r"^({} = App\(|from \.\w+ import {}$)")
 
@@ -395,7 +399,8 @@ def check_target(target: str, pattern: str) -> None:
     module, _, name = target.partition(":")
     path = f"{module.replace('.', '/')}.py"
     files = [file for folder in (ROOT, DJANGO) if (file := folder / path).exists()]
-    text = NAMED[module].text if module in NAMED else files[0].read_text()
+    written = {"app": APP}  # by pqrun init
+    text = NAMED[module].text if module in NAMED else written.get(module) or files[0].read_text()
     assert re.search(pattern.replace("{}", name), text, re.MULTILINE), target
 
 

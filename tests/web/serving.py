@@ -33,7 +33,7 @@ async def served(app: Any) -> AsyncIterator[str]:
         port = listening.getsockname()[1]
         config = uvicorn.Config(app, log_level="warning", proxy_headers=False, timeout_graceful_shutdown=2, ws="none")
         server = uvicorn.Server(config)
-        server.capture_signals = nullcontext  # type: ignore[method-assign]  # pytest's own handlers stay
+        server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]  # pytest's own handlers stay
         running = asyncio.ensure_future(server.serve(sockets=[listening]))
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):

@@ -1,14 +1,15 @@
 """One job: what it is, what happened to it, and what can be done to it."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from starlette.responses import Response
 
-from pqrun.errors import PayloadError, PqrunError
+from pqrun.errors import JobNotFound, PayloadError, PqrunError
+from pqrun.job.explaining import Reason
 from pqrun.job.moments import duration
 from pqrun.job.options import check_priority, check_queue, is_beyond_job_ids
 from pqrun.job.record import Job, NewJob
@@ -52,7 +53,17 @@ async def job_data(visit: Visit) -> Mapping[str, object]:
         raise PageError(404, "Not found", f"There is no job {job_id}: never there, deleted, or removed by retention.")
     if job is None:
         return {"job": None, "job_id": job_id, "history": history}
-    return {**_facts(visit, job, history), "history": history, "job_id": job_id}
+    return {**_facts(visit, job, history), "history": history, "job_id": job_id, "reasons": await _reasons(visit, job)}
+
+
+async def _reasons(visit: Visit, job: Job) -> Sequence[Reason]:
+    """Say why a job that waits is not running; none for others, and for one that has gone meanwhile."""
+    if job.status not in (Status.SCHEDULED, Status.READY):
+        return ()
+    try:
+        return (await (await visit.site.store()).explain(job.id)).reasons
+    except JobNotFound:
+        return ()
 
 
 def _facts(visit: Visit, job: Job, history: list[AuditRow]) -> dict[str, object]:
@@ -227,7 +238,14 @@ async def _copy(visit: Visit, job_id: int) -> Response:
     text = visit.form.get("payload")
     new, problem = edited_job(visit, job, text)
     if new is None:
-        data = {**_facts(visit, job, []), "history": [], "job_id": job_id, "edited": text, "edit_problem": problem}
+        data = {
+            **_facts(visit, job, []),
+            "history": [],
+            "job_id": job_id,
+            "reasons": (),
+            "edited": text,
+            "edit_problem": problem,
+        }
         return visit.render("job.html", data, 422)
     made = new  # mypy does not follow a narrowed name into a lambda
     note = Act(visit.access.user, "enqueue", f"copy of job {job_id}", job_id)

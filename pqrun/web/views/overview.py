@@ -4,20 +4,21 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from pqrun.job.registered import RegisteredWorker
 from pqrun.job.state import Status
 from pqrun.store import schedules as rows
 from pqrun.store.pages import (
     ActiveCount,
     Ended,
-    WorkerRow,
     count_active,
     count_ended,
+    list_workers,
     see_database,
     see_tables,
-    see_workers,
 )
 from pqrun.web.views.schedules import LATE
 from pqrun.web.views.system import database_warnings
+from pqrun.web.views.workers import state_of
 from pqrun.web.visit import Visit
 
 __all__ = ["overview_data"]
@@ -61,7 +62,7 @@ async def overview_data(visit: Visit) -> Mapping[str, object]:
     async with visit.reading() as session:
         counts = await count_active(session)
         ended, is_ended_capped = await count_ended(session, RANGES[chosen])
-        workers = await see_workers(session)
+        workers = await list_workers(session)
         known = await rows.find(session)
         database = await see_database(session)
         tables = await see_tables(session, store.schema)
@@ -83,8 +84,9 @@ async def overview_data(visit: Visit) -> Mapping[str, object]:
         "is_ended_capped": is_ended_capped,
         "range": chosen,
         "ranges": list(RANGES),
-        "alive": [worker for worker in workers if worker.state == "alive"],
-        "silent": [worker for worker in workers if worker.state != "alive"],
+        "alive": [worker for worker in workers if worker.is_alive],
+        "silent": [worker for worker in workers if not worker.is_alive],
+        "states": {worker.id: state_of(worker) for worker in workers},
         "running": sum(worker.running for worker in workers),
         "upcoming": upcoming[:5],
         "schedules": len(known.schedules),
@@ -95,7 +97,7 @@ async def overview_data(visit: Visit) -> Mapping[str, object]:
 
 
 def queue_rows(
-    active: Iterable[ActiveCount], ended: Iterable[Ended], workers: Iterable[WorkerRow], now: datetime
+    active: Iterable[ActiveCount], ended: Iterable[Ended], workers: Iterable[RegisteredWorker], now: datetime
 ) -> list[QueueRow]:
     """Return every queue that is known of, by name."""
     active, ended = list(active), list(ended)
@@ -106,7 +108,7 @@ def queue_rows(
 
 
 def _row(
-    name: str, active: Iterable[ActiveCount], ended: Iterable[Ended], alive: Iterable[WorkerRow], now: datetime
+    name: str, active: Iterable[ActiveCount], ended: Iterable[Ended], alive: Iterable[RegisteredWorker], now: datetime
 ) -> QueueRow:
     own = [one for one in active if one.queue == name]
     over = [one for one in ended if one.queue == name]
@@ -132,7 +134,7 @@ def _row(
     )
 
 
-def _warnings(queues: Iterable[QueueRow], workers: Iterable[WorkerRow], late: list[str]) -> list[str]:
+def _warnings(queues: Iterable[QueueRow], workers: Iterable[RegisteredWorker], late: list[str]) -> list[str]:
     found: list[str] = []
     for queue in queues:
         if queue.ready and not queue.workers:
@@ -141,7 +143,7 @@ def _warnings(queues: Iterable[QueueRow], workers: Iterable[WorkerRow], late: li
             found.append(
                 f"Queue {queue.name}: a job has been ready for {queue.waits.total_seconds() / 60:,.0f} minutes."
             )
-    silent = [worker.worker_id for worker in workers if worker.state == "silent"]
+    silent = [worker.worker_id for worker in workers if state_of(worker) == "silent"]
     if silent:
         found.append(f"No sign of life for some seconds: {', '.join(silent[:5])}.")
     if late:

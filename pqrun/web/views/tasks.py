@@ -8,16 +8,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from pqrun.errors import OptionError, PayloadError
+from pqrun.errors import DeclarationError, OptionError, PayloadError
 from pqrun.handle import Call
 from pqrun.job.filter import JobFilter
 from pqrun.job.options import check_job_type, check_priority, check_queue
-from pqrun.job.record import JsonValue
-from pqrun.job.shape import JsonSchema
+from pqrun.job.record import JsonObject, JsonValue
+from pqrun.job.registered import RegisteredWorker
 from pqrun.job.state import Status
 from pqrun.store import acting
 from pqrun.store.acting import Act, act
-from pqrun.store.pages import ActiveCount, Ended, WorkerRow, browse, count_active, count_ended, see_workers
+from pqrun.store.pages import ActiveCount, Ended, browse, count_active, count_ended, list_workers
 from pqrun.task import Task
 from pqrun.web.schema_form import Field, fields_of, payload_of, with_problems
 from pqrun.web.views.job import due_time
@@ -54,7 +54,7 @@ async def tasks_data(visit: Visit) -> Mapping[str, object]:
     async with visit.reading() as session:
         counts = await count_active(session)
         ended, is_ended_capped = await count_ended(session, LATELY_SECONDS)
-        workers = await see_workers(session)
+        workers = await list_workers(session)
     served = {name for worker in workers if worker.dead_at is None for name in worker.job_types}
     names = {*visit.site.tasks, *served, *(one.job_type for one in counts.active), *(one.job_type for one in ended)}
     rows = [_row(visit, name, counts.active, ended, served) for name in sorted(names) if not _is_own(visit, name)]
@@ -106,7 +106,7 @@ async def _data(visit: Visit, name: str, entered: "Entered | None") -> dict[str,
     async with visit.reading() as session:
         counts = await count_active(session)
         ended, _ = await count_ended(session, LATELY_SECONDS)
-        workers = await see_workers(session)
+        workers = await list_workers(session)
         page = await browse(session, JobFilter(job_types=[name]), shown=10)
         failed = await browse(session, JobFilter(job_types=[name], statuses=[Status.FAILED]), shown=5)
     task = visit.site.tasks.get(name)
@@ -115,14 +115,14 @@ async def _data(visit: Visit, name: str, entered: "Entered | None") -> dict[str,
         raise PageError(
             404, "Not found", f"No code here declares a task {name!r}, no worker serves it, and no job of late is its."
         )
-    schema = None if task is None else task.declared.signature.codec.schema()
+    schema = None if task is None else schema_of(task)
     fields = entered.fields if entered is not None else fields_of(schema)
     return {
         "task": _row(visit, name, counts.active, ended, {name} if serving else set()),
         "options": {} if task is None else options_of(task),
         "where": None if task is None else task.where,
         "about": "" if task is None else (task.__doc__ or "").strip(),
-        "schema": None if schema is None else json.dumps(_bare(schema), indent=2, ensure_ascii=False),
+        "schema": None if schema is None else json.dumps(schema, indent=2, ensure_ascii=False),
         "fields": fields,
         "entered": entered or Entered(fields, "{}", dict.fromkeys(OPTIONS, ""), ()),
         "workers": [_worker(worker) for worker in serving],
@@ -133,12 +133,16 @@ async def _data(visit: Visit, name: str, entered: "Entered | None") -> dict[str,
     }
 
 
-def _worker(worker: WorkerRow) -> dict[str, object]:
+def _worker(worker: RegisteredWorker) -> dict[str, object]:
     return {"id": worker.id, "worker_id": worker.worker_id, "queues": worker.queues}
 
 
-def _bare(schema: JsonSchema) -> dict[str, Any]:
-    return json.loads(json.dumps(schema, default=str))  # type: ignore[no-any-return]  # JSON of an object
+def schema_of(task: Task[..., Any, Any, Any]) -> JsonObject | None:
+    """Return the JSON Schema of a task's payload; None where the model's own code does not give it."""
+    try:
+        return task.payload_schema()
+    except DeclarationError:
+        return None
 
 
 def options_of(task: Task[..., Any, Any, Any]) -> dict[str, object]:
@@ -170,7 +174,7 @@ async def act_on_task(visit: Visit) -> Response:
     task = visit.site.tasks.get(name)
     if app is None or task is None:
         raise PageError(409, "The task is unknown here", "Only a task that this process knows can check a payload.")
-    fields = None if "payload" in visit.form else fields_of(task.declared.signature.codec.schema())
+    fields = None if "payload" in visit.form else fields_of(schema_of(task))
     payload, entered = _entered(visit, fields)
     if payload is not None:
         try:
