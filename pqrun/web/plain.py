@@ -25,8 +25,8 @@ def plain(value: object) -> object:
             return value.total_seconds()
         case msgspec.Struct():
             return {name.lstrip("_"): plain(getattr(value, name)) for name in value.__struct_fields__}
-        case tuple() if hasattr(value, "_asdict"):
-            return {name: plain(item) for name, item in value._asdict().items()}
+        case tuple() if hasattr(value, "_fields"):  # a NamedTuple
+            return {name: plain(item) for name, item in zip(getattr(value, "_fields", ()), value, strict=True)}
         case Mapping():
             return {str(key.value if isinstance(key, Enum) else key): plain(item) for key, item in value.items()}
         case list() | tuple() | AbstractSet():
