@@ -109,11 +109,12 @@ async def add_audit(
     *,
     job_id: int | None = None,
     made_id: int | None = None,
+    operation_id: int | None = None,
     jobs: int = 0,
     outcome: str = "done",
 ) -> None:
     """Note an action; in the transaction that carries it out, where there is one."""
-    await session.run("add_audit", actor, action, target, job_id, made_id, None, jobs, outcome)
+    await session.run("add_audit", actor, action, target, job_id, made_id, operation_id, jobs, outcome)
 
 
 async def page_audit(session: Runs, before: int, rows: int) -> list[AuditRow]:

@@ -101,6 +101,15 @@ class _Hardened:
         await self._app(scope, receive, send)
 
 
+class _Static(StaticFiles):
+    """Style and scripts: kept by browsers, and asked for anew only as to whether they have changed."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:  # noqa: ANN401  # Starlette's own, handed on
+        response = super().file_response(*args, **kwargs)
+        response.headers["cache-control"] = "no-cache"
+        return response
+
+
 def _routes(site: Site, pulse: Pulse) -> list[Route | Mount]:
     pages: list[tuple[str, str, Data, View | None]] = [
         ("/", "overview", overview_data, None),
@@ -122,7 +131,7 @@ def _routes(site: Site, pulse: Pulse) -> list[Route | Mount]:
         Route("/readyz", _ready(site)),
         Route("/events", _viewed(site, lambda visit: events_view(visit, pulse))),
         Route("/jobs.{kind}", _viewed(site, export_jobs)),
-        Mount("/static", StaticFiles(directory=str(files("pqrun.web") / "static"))),
+        Mount("/static", _Static(directory=str(files("pqrun.web") / "static"))),
     ]
     for path, name, data, act in pages:
         methods = ["GET"] if act is None else ["GET", "POST"]

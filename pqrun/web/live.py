@@ -7,6 +7,7 @@ up to a second late. Without the stream, or without JavaScript, ``?refresh=10`` 
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -23,9 +24,13 @@ __all__ = ["Pulse", "events_view"]
 _LOGGER = logging.getLogger("pqrun")
 
 WATCH_SECONDS: Final = 2.0
-KEEP_ALIVE_SECONDS: Final = 15.0
+STREAM_SECONDS: Final = 20.0
+"""How long one stream goes on: a server that is asked to stop waits for open ones, and cannot tell them."""
+
+RETRY_MS: Final = 1_000
 LISTENERS_MOST: Final = 200
-_NOT_WATCHED: Final = ("audit", "migrations", "task_shapes")
+_NOT_WATCHED: Final = ("audit", "migrations", "task_shapes", "workers")
+"""Workers write once a second: a page about them would never rest."""
 
 
 class Pulse:
@@ -35,25 +40,30 @@ class Pulse:
         self._site = site
         self._listeners: set[asyncio.Event] = set()
         self._watcher: asyncio.Task[None] | None = None
+        # Of the watcher: what it saw last, and how often that has changed. They outlive it, so that a gap is noticed.
+        self._last: dict[str, int] | None = None
+        self._number = 0
+        self._name = secrets.token_hex(4)  # numbers of another process mean nothing here
 
     async def changes(self, request: Request) -> AsyncIterator[str]:
-        """Yield events of a stream, until the browser goes."""
+        """Yield events of a stream for some seconds; the browser asks again, and hears what it has missed."""
         news = asyncio.Event()
         self._listeners.add(news)
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.ensure_future(self._watch())
+        clock = asyncio.get_running_loop().time
+        end = clock() + STREAM_SECONDS
+        heard = request.headers.get("last-event-id")
         try:
-            yield "retry: 5000\nevent: hello\ndata: 0\n\n"
-            number = 0
-            while not await request.is_disconnected():
-                try:
-                    await asyncio.wait_for(news.wait(), KEEP_ALIVE_SECONDS)
-                except TimeoutError:
-                    yield ": still here\n\n"
-                    continue
-                news.clear()
-                number += 1
-                yield f"event: changed\ndata: {number}\n\n"
+            yield f"retry: {RETRY_MS}\nid: {self._id}\nevent: hello\ndata: \n\n"
+            if heard is not None and heard != self._id:
+                news.set()
+            while (left := end - clock()) > 0 and not await request.is_disconnected():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), left)
+                if news.is_set():
+                    news.clear()
+                    yield f"id: {self._id}\nevent: changed\ndata: \n\n"
         finally:
             self._listeners.discard(news)
             if not self._listeners:
@@ -72,18 +82,22 @@ class Pulse:
             with contextlib.suppress(asyncio.CancelledError):
                 await watcher
 
+    @property
+    def _id(self) -> str:
+        return f"{self._name}-{self._number}"
+
     async def _watch(self) -> None:
-        last: dict[str, int] | None = None
         while True:
             try:
                 now = await self._look()
             except PqrunError as error:  # the pages themselves say what is wrong
                 _LOGGER.debug("pages: no look at the database: %s", error)
             else:
-                if last is not None and now != last:
+                if self._last is not None and now != self._last:
+                    self._number += 1
                     for listener in self._listeners:
                         listener.set()
-                last = now
+                self._last = now
             await asyncio.sleep(WATCH_SECONDS)
 
     async def _look(self) -> dict[str, int]:

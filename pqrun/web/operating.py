@@ -86,7 +86,7 @@ async def prepare(site: Site, wish: Wish, *, query: str | None = None, ids: list
         number = await operations.add_operation(session, *wish, query=query, ids=ids)
         target = query if query is not None else f"{len(ids or ()):,} chosen jobs"
         await operations.add_audit(
-            session, wish.actor, wish.action, target or "all jobs", outcome=f"prepared operation {number}"
+            session, wish.actor, wish.action, target or "all jobs", operation_id=number, outcome="prepared"
         )
     if ids is None:
         await _in_background(site, _guarded(store, number, _count(store, number, action, wanted)))

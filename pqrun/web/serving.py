@@ -88,7 +88,11 @@ def json_endpoint(site: Site, data: Data) -> Endpoint:
 
 async def answer(site: Site, request: Request, view: View, *, as_json: bool = False) -> Response:
     """Let the view answer somebody who may be here, and turn what goes wrong into a page that says so."""
-    access = await judge(site.rules.authorize, request)
+    try:
+        access = await judge(site.rules.authorize, request)
+    except Exception:  # the border to user code: whatever it raises lets nobody in
+        _LOGGER.exception("pages: authorize= failed")
+        return PlainTextResponse("pqrun: it cannot be found out who you are; the log of the server says why\n", 500)
     if access is None:
         return _unknown(site, request)
     visit = Visit(request, site, access)

@@ -203,3 +203,16 @@ async def test_an_open_page_hears_that_something_was_written(
                 break
             number += 1
             await pages.jobs.tasks["add"].defer(a=number)
+
+
+async def test_a_stream_ends_by_itself_and_the_next_one_tells_what_was_missed(
+    pages: Pages, ann: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pqrun.web.live.WATCH_SECONDS", 0.05)
+    monkeypatch.setattr("pqrun.web.live.STREAM_SECONDS", 0.2)
+    first = (await ann.client.get("/ops/events")).text
+    assert "event: hello" in first
+    (heard,) = set(re.findall(r"^id: (.+)$", first, re.MULTILINE)[-1:])
+    again = await ann.client.get("/ops/events", headers={"last-event-id": "of-another-process"})
+    assert "event: changed" in again.text
+    assert heard.partition("-")[0] == re.findall(r"^id: (.+)$", again.text, re.MULTILINE)[0].partition("-")[0]

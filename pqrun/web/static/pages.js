@@ -69,7 +69,7 @@
     if (!isLive() || !window.EventSource || document.hidden) return;
     source = new EventSource(root + "/events");
     source.addEventListener("changed", heard);
-    source.addEventListener("hello", paintLive);
+    source.addEventListener("hello", paintLive);  // a stream ends after some seconds; the next one tells what was missed
     source.addEventListener("error", paintLive);
   }
   function paintLive() {

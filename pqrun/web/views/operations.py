@@ -1,19 +1,27 @@
 """Operations on many jobs, and the audit log of everything that was done from the pages."""
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from starlette.responses import Response
 
+from pqrun.errors import OptionError
 from pqrun.store import operations
+from pqrun.store.operations import Operation
 from pqrun.store.pages import BEFORE_ALL, writing
 from pqrun.web import operating
 from pqrun.web.views.job import path_id
-from pqrun.web.views.jobs import whole_number
+from pqrun.web.views.jobs import asked, whole_number
 from pqrun.web.visit import PageError, Visit
 
 __all__ = ["act_on_operation", "operation_data", "operations_data"]
 
 AUDIT_SHOWN = 50
+HIDDEN = "a query that you may not see"
+
+NO_QUERY: Final = re.compile(r"[\d,]+ chosen jobs|operation \d+|all jobs")
+"""What the log says instead, where there was none."""
 OPERATIONS_SHOWN = 20
 
 
@@ -24,9 +32,10 @@ async def operations_data(visit: Visit) -> Mapping[str, object]:
         found = await operations.find(session, rows=OPERATIONS_SHOWN)
         audit = await operations.page_audit(session, before, AUDIT_SHOWN + 1)
     following = audit[AUDIT_SHOWN - 1].id if len(audit) > AUDIT_SHOWN else None
+    log = [row._replace(target=shown_query(visit, row.target)) if row.operation_id else row for row in audit]
     return {
-        "operations": found,
-        "audit": audit[:AUDIT_SHOWN],
+        "operations": [_shown(visit, one) for one in found],
+        "audit": log[:AUDIT_SHOWN],
         "next_before": following,
         "is_first": before == BEFORE_ALL,
     }
@@ -39,7 +48,23 @@ async def operation_data(visit: Visit) -> Mapping[str, object]:
         found = await operations.get(session, number)
     if found is None:
         raise PageError(404, "Not found", f"There is no operation {number}.")
+    found = _shown(visit, found)
     return {"operation": found, "may_act": visit.may(found.action), "ids_max": operating.IDS_MAX}
+
+
+def _shown(visit: Visit, found: Operation) -> Operation:
+    return found if found.query is None else found._replace(query=shown_query(visit, found.query))
+
+
+def shown_query(visit: Visit, text: str) -> str:
+    """Return a query as this visitor may see it: one about payloads quotes them."""
+    if NO_QUERY.fullmatch(text):
+        return text
+    try:
+        asked(visit, text)
+    except OptionError:
+        return HIDDEN
+    return text
 
 
 async def act_on_operation(visit: Visit) -> Response:
