@@ -183,6 +183,9 @@
     paintTimes(); paintTheme(); paintLive(); paintTicks(); paintSaved();
     if (current >= 0) { const found = rows(); current = Math.min(current, found.length - 1); found.forEach((row, place) => row.classList.toggle("is-current", place === current)); }
   }
+  document.addEventListener("htmx:beforeSwap", (event) => {  // what was done to ticked jobs is done
+    if (event.detail.requestConfig.verb === "post") for (const box of all("#main input[name=id]")) box.checked = false;
+  });
   document.addEventListener("htmx:afterSettle", paint);
   paint();
   connect();
