@@ -24,6 +24,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "demo": ("pqrun demo",),
     "dev": ("pqrun dev app:jobs", "pqrun dev shop:jobs --concurrency 10 --no-reload"),
+    "doctor": ("pqrun doctor", "pqrun doctor --json --strict"),
     "init": ("pqrun init", "pqrun init shop"),
     "jobs": (
         "pqrun jobs",
@@ -40,6 +41,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "pqrun retry --query 'state:failed error:\"no such card\"'",
     ),
     "schedules": ("pqrun schedules list", "pqrun schedules pause nightly"),
+    "show": ("pqrun show 17", "pqrun show 17 --payload --traceback"),
     "tasks": ("pqrun tasks shop:jobs", "pqrun tasks shop:jobs --schema send_email"),
     "web": ("pqrun web shop:jobs --role admin", "pqrun web shop:jobs --user ann --password-file password --admin ann"),
     "why": ("pqrun why 17", "pqrun why 17 --app shop:jobs --json"),

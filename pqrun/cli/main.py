@@ -19,11 +19,13 @@ from pqrun.cli.check import check
 from pqrun.cli.defer import defer
 from pqrun.cli.demo.command import demo
 from pqrun.cli.dev.command import dev
+from pqrun.cli.doctor import doctor
 from pqrun.cli.examples import epilog
 from pqrun.cli.init import init
 from pqrun.cli.jobs import jobs
 from pqrun.cli.migrate import migrate
 from pqrun.cli.schedules import schedules
+from pqrun.cli.show import show
 from pqrun.cli.tasks import tasks
 from pqrun.cli.web import web
 from pqrun.cli.why import why
@@ -50,9 +52,11 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     worker,
     web,
     check,
+    doctor,
     tasks,
     defer,
     jobs,
+    show,
     why,
     cancel,
     retry,

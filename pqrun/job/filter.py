@@ -13,7 +13,7 @@ from pqrun.job.record import JsonValue
 from pqrun.job.state import Status
 from pqrun.job.storable import check_text, dump_object
 
-__all__ = ["JobFilter"]
+__all__ = ["JobFilter", "checked_time"]
 
 TIMES: Final = ("created_after", "created_before", "finished_after", "finished_before", "due_after", "due_before")
 _ATTEMPTS: Final = range(2**31)
@@ -73,7 +73,7 @@ class JobFilter:
         if self.payload is not None:
             _check_payload(self.payload)
         for name in TIMES:
-            object.__setattr__(self, name, _checked_time(name, getattr(self, name)))
+            object.__setattr__(self, name, checked_time(name, getattr(self, name)))
 
     @property
     def is_empty(self) -> bool:
@@ -158,7 +158,8 @@ def _check_payload(payload: object) -> None:
     raise OptionError(f"payload: {reason}")
 
 
-def _checked_time(name: str, value: object) -> datetime | timedelta | None:
+def checked_time(name: str, value: object) -> datetime | timedelta | None:
+    """Return an aware datetime, or a timedelta of so long ago, as it is, and None for none; raises OptionError, naming the option."""
     if value is None or isinstance(value, timedelta):
         if value is not None and value < timedelta(0):
             _refuse(name, "a timedelta of 0 or more: so long ago", str(value))

@@ -46,7 +46,6 @@ _OTHER_NAMES: Final = {
     "name": "task",
     "ids": "id",
     "key": "dedupe",
-} | {
     "dedupe_key": "dedupe",
     "locked_by": "worker",
     "last_error": "error",

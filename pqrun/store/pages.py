@@ -42,6 +42,7 @@ __all__ = [
     "list_migrations",
     "list_running",
     "list_workers",
+    "read_clock",
     "read_pulse",
     "reading",
     "see_database",
@@ -256,6 +257,13 @@ def _part(wanted: JobFilter) -> str:
     if not statuses & ACTIVE:
         return "finished"
     return "all" if statuses & FINISHED else "active"
+
+
+async def read_clock(session: Runs) -> datetime:
+    """Return what the clock of the database shows."""
+    (begin,) = await session.run("begin_selection")
+    now: datetime = begin["now"]
+    return now
 
 
 async def browse(

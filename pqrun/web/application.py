@@ -24,6 +24,7 @@ from pqrun.web.live import Pulse, events_view
 from pqrun.web.rendering import environment
 from pqrun.web.serving import Data, Endpoint, View, answer, hardened, json_endpoint, page_endpoint
 from pqrun.web.site import Redact, Rules, Site, checked_actions
+from pqrun.web.views.errors import errors_data
 from pqrun.web.views.job import act_on_job, job_data, job_json
 from pqrun.web.views.jobs import act_on_jobs, jobs_data
 from pqrun.web.views.operations import act_on_operation, operation_data, operations_data
@@ -115,6 +116,7 @@ def _routes(site: Site, pulse: Pulse) -> list[Route | Mount]:
         ("/", "overview", overview_data, None),
         ("/jobs", "jobs", jobs_data, act_on_jobs),
         ("/jobs/{id:int}", "job", job_data, act_on_job),
+        ("/errors", "errors", errors_data, None),
         ("/tasks", "tasks", tasks_data, None),
         ("/tasks/{name:path}", "task", task_data, act_on_task),
         ("/schedules", "schedules", schedules_data, None),

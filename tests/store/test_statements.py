@@ -72,6 +72,37 @@ _TAKEN_BACK = {
     "releases": "int4",
     "worker_id": "text",
 }
+_ATTEMPT = {
+    "id": "int8",
+    "job_id": "int8",
+    "job_type": "text",
+    "queue": "text",
+    "number": "int4",
+    "kind": "text",
+    "started_at": "timestamptz",
+    "ended_at": "timestamptz",
+    "duration_ms": "int8",
+    "worker": "text",
+    "status_after": "text",
+    "exception_type": "text",
+    "message": "text",
+    "traceback": "text",
+    "frame": "text",
+    "fingerprint": "text",
+}
+_GROUP = {
+    "fingerprint": "text",
+    "job_type": "text",
+    "kind": "text",
+    "exception_type": "text",
+    "frame": "text",
+    "message": "text",
+    "count": "int8",
+    "first_seen": "timestamptz",
+    "last_seen": "timestamptz",
+    "job_id": "int8",
+    "attempt_id": "int8",
+}
 _DONE = {"id": "int8", "is_requested": "bool", "messages": "int8"}
 _WAITING = {"id": "int8", "job_type": "text", "payload_version": "int4", "payload": "text"}
 
@@ -194,6 +225,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         {"position": "int4", "id": "int8", "told": "text"},
     ),
     "find_active": ("text[] text[]", {"position": "int4", "id": "int8"}),
+    "find_attempts": ("int8", _ATTEMPT),
     "find_claim": ("int8 int8", {"status": "text"}),
     "find_due_schedules": (
         "text[] int4 text text[]",
@@ -212,6 +244,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "find_ends": ("int8[]", {"id": "int8", "status": "text", "result": "text", "last_error": "text"}),
+    "find_error_groups": ("text[] text timestamptz int8 int4 int4 int4 float8", _GROUP),
     "find_forgotten": ("int8 int8[] int4", _CLAIMED),
     "find_lost": ("int4", _TAKEN_BACK),
     "find_operations": (
@@ -307,6 +340,59 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "hold_lock": ("int8", {"has_lock": "bool"}),
+    "inspect_rights": ("", {"name": "text", "privilege": "text"}),
+    "inspect_server": (
+        "",
+        {
+            "version": "text",
+            "version_number": "int4",
+            "is_standby": "bool",
+            "clock": "float8",
+            "max_connections": "int4",
+            "reserved_connections": "int4",
+            "connections": "int8",
+            "has_autovacuum": "bool",
+            "has_counts": "bool",
+            "naptime_seconds": "float8",
+            "idle_timeout_seconds": "float8",
+            "is_durable": "bool",
+            "role": "text",
+            "role_limit": "int4",
+            "database_limit": "int4",
+        },
+    ),
+    "inspect_snapshots": (
+        "float8 int4",
+        {"kind": "text", "who": "text", "detail": "text", "seconds": "float8", "transactions": "int4"},
+    ),
+    "inspect_strays": ("int4", {"jobs": "int8", "first_id": "int8"}),
+    "inspect_tables": (
+        "",
+        {
+            "name": "text",
+            "bytes": "int8",
+            "live_rows": "int8",
+            "dead_rows": "int8",
+            "vacuumed_seconds": "float8",
+            "is_left_alone": "bool",
+        },
+    ),
+    "inspect_workers": (
+        "",
+        {
+            "id": "int8",
+            "worker_id": "text",
+            "hostname": "text",
+            "pid": "int4",
+            "queues": "text[]",
+            "job_types": "text[]",
+            "has_lock": "bool",
+            "is_dead": "bool",
+            "beat_seconds": "float8",
+            "started_seconds": "float8",
+            "is_older_than_schema": "bool",
+        },
+    ),
     "inspect_many": ("int8[]", {"id": "int8", "status": "text", "holder": "int8"}),
     "explain": (
         "int8 float8 int4 int4",
@@ -416,6 +502,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "prune": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
+    "prune_attempts": ("int8 int4", {"is_mine": "bool", "deleted": "int4", "last_job_id": "int8"}),
     "read_pulse": ("text", {"name": "name", "writes": "int8"}),
     "register": ("text text int4 text[] text[] text[]", {"id": "int8"}),
     "remove_schedule": ("text", {"app": "text", "removed": "bool"}),
@@ -458,7 +545,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "settle": (
-        "text text text text[] text[] text float8[] int4[] int4[] int4[] int4[] int8[]",
+        "text text text text[] text[] text float8[] int4[] int4[] int4[] int4[] int8[] text[] text[] text[] text[] int4",
         {
             "id": "int8",
             "claim_id": "int8",
@@ -467,6 +554,10 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "ended": "int8",
             "messages": "int8",
         },
+    ),
+    "settle_done": (
+        "text text text[] text int8[]",
+        {"id": "int8", "claim_id": "int8", "ended": "int8", "messages": "int8"},
     ),
     "shift_times": ("float8", {"jobs": "int8", "told": "int8"}),
     "start_operation": (
@@ -540,7 +631,7 @@ def test_the_columns_of_a_claim_and_of_a_look_are_the_fields_of_a_job_in_their_o
     assert list(_STORED) == ["result" if name == "result_json" else name for name in fields]
 
 
-MOVERS = ("cancel", "cancel_many", "retry", "retry_many", "settle")
+MOVERS = ("cancel", "cancel_many", "retry", "retry_many", "settle", "settle_done")
 """Statements that take a row out of one part and put it into the other."""
 
 NOT_MOVED = {
@@ -559,6 +650,7 @@ NOT_MOVED = {
         *("attempts", "lost", "releases", "snoozes", "run_after", "place", "updated_at"),
     },
     "settle": set[str](),
+    "settle_done": set[str](),
 }
 """What a cancelled job never had, and what a retry begins anew."""
 
@@ -569,5 +661,5 @@ async def test_a_row_that_moves_keeps_every_column(connection: asyncpg.Connectio
         "SELECT attname FROM pg_attribute WHERE attrelid = 'pqrun.jobs'::regclass AND attnum > 0 AND NOT attisdropped"
     )
     columns = {row["attname"] for row in await connection.fetch(query)}
-    (into,) = re.findall(r"INSERT INTO \S+\.\S+(?: AS a)?\s*\(([^)]*)\)", Statements("pqrun")[name])
+    (into,) = re.findall(r"INSERT INTO \S+\.jobs_\w+(?: AS a)?\s*\(([^)]*)\)", Statements("pqrun")[name])
     assert columns - set(into.replace("\n", " ").replace(" ", "").split(",")) <= NOT_MOVED[name.removesuffix("_many")]

@@ -67,4 +67,20 @@ async def fill(connection: asyncpg.Connection) -> dict[str, int]:
         payload=json.dumps({HOSTILE: HOSTILE}),
         last_error=f'Traceback (most recent call last):\n  File "/x/{HOSTILE}.py", line 1, in f\nValueError: {HOSTILE}',
     )
+    for name, text in (("FAILED", "no such card"), ("hostile", HOSTILE)):
+        await add_attempt(connection, ids[name], text)
     return ids
+
+
+async def add_attempt(connection: asyncpg.Connection, job_id: int, text: str, job_type: str = "send_email") -> None:
+    """An attempt of a job that failed with this text."""
+    await connection.execute(
+        "INSERT INTO pqrun.attempts (job_id, started_at, ended_at, number, job_type, queue, kind, status_after, worker, exception_type, "
+        "frame, fingerprint, message, traceback, duration_ms) "
+        "VALUES ($1, now(), now(), 1, $3, 'mail', 'error', 'FAILED', $2, $4, $2, md5($2), $2, $5, 7)",
+        job_id,
+        text,
+        job_type,
+        f"shop.{text[:8]}Error",
+        f'Traceback (most recent call last):\n  File "/usr/lib/python3.11/x.py", line 1, in f\nValueError: {text}',
+    )

@@ -78,7 +78,14 @@ def main_paths(pages: Pages) -> list[str]:
             f"/ops/jobs/{ids['hostile']}",
             "/ops/jobs/987654",
         ),
-        *("/ops/tasks", "/ops/tasks/send_email", "/ops/schedules", "/ops/schedules/nightly", "/ops/workers"),
+        *(
+            "/ops/errors",
+            "/ops/tasks",
+            "/ops/tasks/send_email",
+            "/ops/schedules",
+            "/ops/schedules/nightly",
+            "/ops/workers",
+        ),
         *(f"/ops/workers/{ids['worker']}", "/ops/operations", "/ops/system", "/ops/help"),
     ]
 

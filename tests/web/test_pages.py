@@ -21,6 +21,8 @@ PATHS = (
         "/jobs",
         "/jobs?q=state:failed",
         "/jobs?q=nonsense:1",
+        "/errors",
+        "/errors?task=add",
         "/tasks",
         "/tasks/send_email",
         "/tasks/add",
@@ -216,3 +218,20 @@ async def test_a_stream_ends_by_itself_and_the_next_one_tells_what_was_missed(
     again = await ann.client.get("/ops/events", headers={"last-event-id": "of-another-process"})
     assert "event: changed" in again.text
     assert heard.partition("-")[0] == re.findall(r"^id: (.+)$", again.text, re.MULTILINE)[0].partition("-")[0]
+
+
+async def test_a_job_shows_its_attempts_and_errors_are_groups_that_lead_to_them(pages: Pages, ann: Browser) -> None:
+    page = await ann.get(f"/jobs/{pages.ids['FAILED']}")
+    assert "attempt 1: error" in page
+    assert "<summary>library code</summary>" in page
+    errors = await ann.get("/errors")
+    assert "no such card" in errors
+    (query,) = set(
+        re.findall(
+            r'href="/ops(/jobs\?q=state%3Afailed[^"]*)"', errors.partition("no such card")[2].partition("</tr>")[0]
+        )
+    )
+    assert "send_email" in query
+    twin = (await ann.client.get("/ops/api/errors.json")).json()
+    assert {row["group"]["job_type"] for row in twin["groups"]} == {"send_email"}
+    assert "Latest errors" in await ann.get("/")

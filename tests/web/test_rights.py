@@ -13,6 +13,7 @@ from pqrun.web import ACTIONS, Access, BasicAuth, LocalOnly, Role, TrustedHeader
 from pqrun.web.defence import HEADERS
 from tests.web.conftest import Pages
 from tests.web.serving import Browser, by_header, served
+from tests.web.shop import add_attempt
 
 GENUINE = {"sec-fetch-site": "same-origin"}
 
@@ -181,7 +182,7 @@ SECRET = "4111-1111"
 
 
 async def secret_job(pages: Pages) -> int:
-    return int(
+    job_id = int(
         await pages.connection.fetchval(
             "INSERT INTO pqrun.jobs (job_type, status, attempts, finished_at, payload, result, last_error, dedupe_key) "
             "VALUES ('add', 'DONE', 1, now(), $1, $2, $3, $4) RETURNING id",
@@ -191,10 +192,18 @@ async def secret_job(pages: Pages) -> int:
             f"card:{SECRET}",
         )
     )
+    await add_attempt(pages.connection, job_id, f"{SECRET} is refused", "add")
+    await pages.connection.execute(
+        "UPDATE pqrun.attempts SET frame = NULL, worker = NULL, exception_type = 'ValueError' WHERE job_id = $1", job_id
+    )
+    return job_id
 
 
 async def everything(browser: Browser, job_id: int) -> str:
     paths = (
+        "/",
+        "/errors",
+        "/api/errors.json",
         f"/jobs/{job_id}",
         "/jobs",
         "/tasks/add",

@@ -9,6 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from pqrun.errors import JobNotFound, PayloadError, PqrunError
+from pqrun.job.attempts import JobAttempt
 from pqrun.job.explaining import Reason
 from pqrun.job.moments import duration
 from pqrun.job.options import check_priority, check_queue, is_beyond_job_ids
@@ -17,6 +18,7 @@ from pqrun.job.state import Status
 from pqrun.job.storable import dump_object
 from pqrun.store import acting, operations
 from pqrun.store.acting import Act, Did, act
+from pqrun.store.attempts import find_attempts
 from pqrun.store.link import Session
 from pqrun.store.operations import AuditRow
 from pqrun.store.pages import get_job
@@ -49,11 +51,33 @@ async def job_data(visit: Visit) -> Mapping[str, object]:
     async with visit.reading() as session:
         job = await get_job(session, job_id)
         history = await operations.audit_of(session, job_id)
+        kept = await find_attempts(session.run, job_id)
     if job is None and not history:
         raise PageError(404, "Not found", f"There is no job {job_id}: never there, deleted, or removed by retention.")
     if job is None:
         return {"job": None, "job_id": job_id, "history": history}
-    return {**_facts(visit, job, history), "history": history, "job_id": job_id, "reasons": await _reasons(visit, job)}
+    facts = _facts(visit, job, history)
+    attempts = [_kept(visit, one) for one in kept]
+    return {**facts, "history": history, "job_id": job_id, "reasons": await _reasons(visit, job), "attempts": attempts}
+
+
+class KeptAttempt(NamedTuple):
+    """An attempt that did not succeed, as this visitor may see it."""
+
+    attempt: JobAttempt
+    frames: list[Frame]
+    is_hidden: bool
+
+
+def _kept(visit: Visit, attempt: JobAttempt) -> KeptAttempt:
+    trace = show_error(visit, attempt.job_type, attempt.traceback)
+    message = show_error(visit, attempt.job_type, attempt.message)
+    bare = msgspec.structs.replace(
+        attempt,
+        message=None if message.is_hidden else message.text,
+        traceback=None if trace.is_hidden else trace.text,
+    )
+    return KeptAttempt(bare, folded(bare.traceback or ""), trace.is_hidden or message.is_hidden)
 
 
 async def _reasons(visit: Visit, job: Job) -> Sequence[Reason]:
@@ -93,9 +117,10 @@ async def job_json(visit: Visit) -> Mapping[str, object]:
     async with visit.reading() as session:
         job = await get_job(session, job_id)
         history = await operations.audit_of(session, job_id)
+        kept = await find_attempts(session.run, job_id)
     if job is None:
         raise PageError(404, "Not found", f"There is no job {job_id}: never there, deleted, or removed by retention.")
-    return {**shown_job(visit, job), "history": history}
+    return {**shown_job(visit, job), "history": history, "attempts": [_kept(visit, one).attempt for one in kept]}
 
 
 def path_id(visit: Visit) -> int:
@@ -243,6 +268,7 @@ async def _copy(visit: Visit, job_id: int) -> Response:
             "history": [],
             "job_id": job_id,
             "reasons": (),
+            "attempts": (),
             "edited": text,
             "edit_problem": problem,
         }

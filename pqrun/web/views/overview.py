@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from pqrun.job.registered import RegisteredWorker
 from pqrun.job.state import Status
 from pqrun.store import schedules as rows
+from pqrun.store.attempts import find_error_groups
 from pqrun.store.pages import (
     ActiveCount,
     Ended,
@@ -16,6 +17,7 @@ from pqrun.store.pages import (
     see_database,
     see_tables,
 )
+from pqrun.web.views.errors import group_rows
 from pqrun.web.views.schedules import LATE
 from pqrun.web.views.system import database_warnings
 from pqrun.web.views.workers import state_of
@@ -25,6 +27,8 @@ __all__ = ["overview_data"]
 
 RANGES: Final = {"15m": 900.0, "1h": 3600.0, "6h": 21_600.0, "1d": 86_400.0, "7d": 604_800.0}
 RANGE_DEFAULT: Final = "15m"
+
+ERRORS_SHOWN: Final = 5
 
 WAITS_LONG: Final = timedelta(minutes=5)
 
@@ -66,6 +70,7 @@ async def overview_data(visit: Visit) -> Mapping[str, object]:
         known = await rows.find(session)
         database = await see_database(session)
         tables = await see_tables(session, store.schema)
+        groups = await find_error_groups(session.run, limit=ERRORS_SHOWN)
     upcoming = sorted(
         (
             UpcomingRow(one.name, one.words, one.next_at)
@@ -87,6 +92,7 @@ async def overview_data(visit: Visit) -> Mapping[str, object]:
         "alive": [worker for worker in workers if worker.is_alive],
         "silent": [worker for worker in workers if not worker.is_alive],
         "states": {worker.id: state_of(worker) for worker in workers},
+        "errors": group_rows(visit, groups),
         "running": sum(worker.running for worker in workers),
         "upcoming": upcoming[:5],
         "schedules": len(known.schedules),
