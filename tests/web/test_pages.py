@@ -235,3 +235,13 @@ async def test_a_job_shows_its_attempts_and_errors_are_groups_that_lead_to_them(
     twin = (await ann.client.get("/ops/api/errors.json")).json()
     assert {row["group"]["job_type"] for row in twin["groups"]} == {"send_email"}
     assert "Latest errors" in await ann.get("/")
+
+
+async def test_a_database_that_is_away_is_a_page_that_says_so() -> None:
+    jobs = App(dsn="postgresql://nobody:s3cret@127.0.0.1:1/none")
+    async with served(create_app(jobs, authorize=by_header)) as url, Browser(url) as browser:
+        text = await browser.get("/jobs", status=503)
+        assert "The database cannot be reached" in text
+        assert "s3cret" not in text
+        assert await browser.get("/readyz", status=503) == "not ready: DatabaseUnavailableError\n"
+        assert (await browser.client.get("/api/jobs.json")).json()["error"] == "The database cannot be reached"
