@@ -1,7 +1,8 @@
 """``create_app``: the pages as an ASGI application, mounted or alone."""
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 
@@ -167,14 +168,19 @@ def _ready(site: Site) -> Endpoint:
     return endpoint
 
 
-def _refused(site: Site) -> "type[Any] | Any":  # noqa: ANN401  # Starlette's type of a handler takes any exception
-    async def handler(request: Request, error: HTTPException) -> Response:
+def _refused(site: Site) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """What the routing itself refuses: no such page, or a method that a page does not take."""
+
+    async def handler(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
+        phrase = HTTPStatus(status).phrase
+
         async def show(_visit: Visit) -> Response:
-            words = "There is no such page." if error.status_code == 404 else str(error.detail)  # HTTP's own
-            raise PageError(error.status_code, "Not found" if error.status_code == 404 else "Refused", words)
+            words = "There is no such page." if status == HTTPStatus.NOT_FOUND else f"{phrase}."
+            raise PageError(status, phrase, words)
 
         if request.method != "GET":
-            return PlainTextResponse(f"pqrun: {error.detail}\n", error.status_code, error.headers)
+            return PlainTextResponse(f"pqrun: {phrase}\n", status)
         return await answer(site, request, show)
 
     return handler
