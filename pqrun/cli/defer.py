@@ -42,6 +42,7 @@ JsonPayload = Annotated[
 ]
 Queue = Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Instead of the task's.")]
 Priority = Annotated[int | None, typer.Option("--priority", help="A smallint; higher first.")]
+MaxAttempts = Annotated[int | None, typer.Option("--max-attempts", metavar="N", help="How many starts may count.")]
 In = Annotated[str | None, typer.Option("--in", metavar="DURATION", help="Due in 30s, 5m, 2h or 1d.")]
 At = Annotated[str | None, typer.Option("--at", metavar="TIME", help="Due then: 2026-01-31T12:00:00Z, with its zone.")]
 DedupeKey = Annotated[
@@ -59,6 +60,7 @@ def defer(
     json_payload: JsonPayload = None,
     queue: Queue = None,
     priority: Priority = None,
+    max_attempts: MaxAttempts = None,
     due_in: In = None,
     at: At = None,
     dedupe_key: DedupeKey = None,
@@ -72,7 +74,9 @@ def defer(
     app = load_app(target)
     chosen = find_task(app, task)
     call = _call(
-        chosen, _options(queue, priority, due_in, at, dedupe_key), _payload(chosen, json_payload, fields or ())
+        chosen,
+        _options(queue, priority, max_attempts, due_in, at, dedupe_key),
+        _payload(chosen, json_payload, fields or ()),
     )
     asyncio.run(_run(app, call, wait=wait, timeout=timeout, as_json=as_json))
 
@@ -109,13 +113,20 @@ def _tell_end(job_id: int, end: End) -> None:
 
 
 def _options(
-    queue: str | None, priority: int | None, due_in: str | None, at: str | None, key: str | None
+    queue: str | None,
+    priority: int | None,
+    max_attempts: int | None,
+    due_in: str | None,
+    at: str | None,
+    key: str | None,
 ) -> CallOptions:
     options: CallOptions = {}
     if queue is not None:
         options["queue"] = queue
     if priority is not None:
         options["priority"] = priority
+    if max_attempts is not None:
+        options["max_attempts"] = max_attempts
     if key is not None:
         options["dedupe_key"] = key
     if due_in is not None and at is not None:

@@ -80,6 +80,7 @@ class Executor:
         self._context = contextvars.copy_context()  # each attempt runs in a copy: nothing leaks from job to job
         self._waiting: deque[tuple[Job, float]] = deque()  # claimed, unstarted; with the time they came
         self._running: dict[Claim, Attempt] = {}
+        self._reporting: dict[Claim, Outcome | Completed | None] = {}  # held back until the last report is written
         self._given_up: list[Attempt] = []  # no slot any more, but still alive
         self._alarm: asyncio.TimerHandle | None = None  # for the timeouts of all that run
         self._alarm_at = math.inf  # monotonic
@@ -255,14 +256,15 @@ class Executor:
 
     def give_up_all(self) -> None:
         """Decide for all that still run, and ask the database no more; their tasks and threads are left to end by themselves."""
+        for claim in list(self._reporting):
+            self._hand_on(claim)
         for attempt in list(self._running.values()):
             if attempt.is_over and attempt.task is not None:
                 attempt.task.cancel()  # its handler has ended, it only waits for the database
             self._give_up(attempt)
         for attempt in self._given_up:
             attempt.is_abandoned = True
-            if attempt.is_async and attempt.task is not None and not attempt.task.done():
-                _leave_behind(attempt.task)
+            attempt.leave_behind()
 
     # Inside.
 
@@ -309,11 +311,28 @@ class Executor:
         attempt.is_over = True
         if attempt.giving_up is not None:
             attempt.giving_up.cancel()
+        if attempt.context._has_reported and not await self._report(attempt.claim, outcome):
+            return
         if self._deliver_and_wait is not None and outcome is not None and not isinstance(outcome, Completed):
             await self._deliver_and_wait(attempt.job, outcome)
             self._ended(attempt, outcome, is_delivered=True)
         else:
             self._ended(attempt, outcome, is_delivered=False)
+
+    async def _report(self, claim: Claim, outcome: Outcome | Completed | None) -> bool:
+        """Have the last report written; return whether the outcome is still to be handed on."""
+        self._reporting[claim] = outcome
+        try:
+            await self._around.reports.flush(claim)
+        except asyncio.CancelledError:  # the event loop is torn down
+            self._hand_on(claim)
+            raise
+        return self._reporting.pop(claim, self) is not self
+
+    def _hand_on(self, claim: Claim) -> None:
+        """The report is lost, the outcome is not."""
+        if claim in self._reporting:
+            self._ended(self._running[claim], self._reporting.pop(claim), is_delivered=False)
 
     def _ended(self, attempt: Attempt, outcome: Outcome | Completed | None, *, is_delivered: bool) -> None:
         del self._running[attempt.claim]
@@ -324,7 +343,9 @@ class Executor:
             self._events.emit(events.Done(attempt.job, attempt.duration_ms))
         elif not is_delivered:
             self._deliver(attempt.job, outcome)
-        if isinstance(outcome, (Done, Completed, Retrying, Failed)) or _is_snooze(outcome):
+        if isinstance(outcome, (Done, Completed, Retrying, Failed)) or (
+            isinstance(outcome, Snoozed) and outcome.is_chosen  # its handler has run to its end
+        ):
             now = time.monotonic()
             self._prefetch.ended(attempt.job.job_type, now - attempt.started, now)
         self._changed.set()
@@ -376,14 +397,3 @@ class Executor:
         self._sweep = None
         self.release_unstarted(UNSTARTED_SECONDS)
         self._schedule_sweep()
-
-
-def _is_snooze(outcome: Outcome | Completed | None) -> bool:
-    """Whether the handler ran to its end and chose to come back: its time is as good a measure as that of any other."""
-    return isinstance(outcome, Snoozed) and outcome.is_chosen
-
-
-def _leave_behind(task: "asyncio.Task[None]") -> None:
-    """``asyncio.run`` cancels and awaits all tasks of its loop: one that ignores cancellation would keep the process for ever."""
-    asyncio.tasks._unregister_task(task)
-    task._log_destroy_pending = False  # type: ignore[attr-defined]  # what asyncio.gather does; it was told as given up

@@ -101,12 +101,25 @@ async def test_the_field_decides_what_a_value_is(dsn: str, connection: asyncpg.C
 
 
 async def test_options_of_the_call(dsn: str, connection: asyncpg.Connection, folder: Path) -> None:
-    options = ["--queue", "slow", "--priority", "-2", "--in", "5m", "--dedupe-key", "k", "--json"]
+    options = [
+        "--queue",
+        "slow",
+        "--priority",
+        "-2",
+        "--max-attempts",
+        "7",
+        "--in",
+        "5m",
+        "--dedupe-key",
+        "k",
+        "--json",
+    ]
     code, output = await run(dsn, folder, "fail", "--json-payload", '{"why": "x"}', "why=y", *options)
     row = await stored(connection)
     assert (code, json.loads(output)) == (0, {"id": row["id"], "created": True})
     assert row["payload"] == {"why": "y", "line": None}
     assert (row["queue"], row["priority"], row["status"], row["dedupe_key"]) == ("slow", -2, "SCHEDULED", "k")
+    assert row["max_attempts"] == 7
     code, output = await run(dsn, folder, "fail", "why=z", "--dedupe-key", "k")
     told = f"pqrun: nothing was written: job {row['id']} is active and has the dedupe key"
     assert (code, output) == (0, f"{row['id']}\n{told}")

@@ -69,6 +69,12 @@ async def fill(connection: asyncpg.Connection) -> dict[str, int]:
     )
     for name, text in (("FAILED", "no such card"), ("hostile", HOSTILE)):
         await add_attempt(connection, ids[name], text)
+    await connection.execute(
+        "INSERT INTO pqrun.progress (job_id, claim_id, attempt, value, message) "
+        "SELECT id, claim_id, 1, 0.25, $2 FROM pqrun.jobs WHERE id = $1",
+        ids["RUNNING"],
+        HOSTILE,
+    )
     return ids
 
 

@@ -245,3 +245,9 @@ async def test_a_database_that_is_away_is_a_page_that_says_so() -> None:
         assert "s3cret" not in text
         assert await browser.get("/readyz", status=503) == "not ready: DatabaseUnavailableError\n"
         assert (await browser.client.get("/api/jobs.json")).json()["error"] == "The database cannot be reached"
+
+
+async def test_a_running_job_shows_how_far_it_has_come(pages: Pages, ann: Browser) -> None:
+    text = await ann.get(f"/jobs/{pages.ids['RUNNING']}")
+    assert 'value="0.25"' in text
+    assert "<strong>25 %</strong>" in text

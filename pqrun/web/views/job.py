@@ -13,6 +13,7 @@ from pqrun.job.attempts import JobAttempt
 from pqrun.job.explaining import Reason
 from pqrun.job.moments import duration
 from pqrun.job.options import check_priority, check_queue, is_beyond_job_ids
+from pqrun.job.progress import Progress
 from pqrun.job.record import Job, NewJob
 from pqrun.job.state import Status
 from pqrun.job.storable import dump_object
@@ -22,6 +23,7 @@ from pqrun.store.attempts import find_attempts
 from pqrun.store.link import Session
 from pqrun.store.operations import AuditRow
 from pqrun.store.pages import get_job
+from pqrun.store.reporting import find_progress
 from pqrun.web.rendering import span
 from pqrun.web.shown import Shown, show, show_error, shown_job
 from pqrun.web.views.jobs import whole_number
@@ -52,13 +54,28 @@ async def job_data(visit: Visit) -> Mapping[str, object]:
         job = await get_job(session, job_id)
         history = await operations.audit_of(session, job_id)
         kept = await find_attempts(session.run, job_id)
+        look = (await find_progress(session, [job_id])).get(job_id)
     if job is None and not history:
         raise PageError(404, "Not found", f"There is no job {job_id}: never there, deleted, or removed by retention.")
     if job is None:
         return {"job": None, "job_id": job_id, "history": history}
     facts = _facts(visit, job, history)
-    attempts = [_kept(visit, one) for one in kept]
-    return {**facts, "history": history, "job_id": job_id, "reasons": await _reasons(visit, job), "attempts": attempts}
+    return {
+        **facts,
+        "history": history,
+        "job_id": job_id,
+        "reasons": await _reasons(visit, job),
+        "attempts": [_kept(visit, one) for one in kept],
+        "progress": None if look is None else _progress(visit, job, look.progress),
+    }
+
+
+def _progress(visit: Visit, job: Job, progress: Progress | None) -> Progress | None:
+    """Return the last report; its message is text of the handler's, as an error's is."""
+    if progress is None or progress.message is None:
+        return progress
+    shown = show_error(visit, job.job_type, progress.message)
+    return msgspec.structs.replace(progress, message=None if shown.is_hidden else shown.text)
 
 
 class KeptAttempt(NamedTuple):
@@ -269,6 +286,7 @@ async def _copy(visit: Visit, job_id: int) -> Response:
             "job_id": job_id,
             "reasons": (),
             "attempts": (),
+            "progress": None,
             "edited": text,
             "edit_problem": problem,
         }
