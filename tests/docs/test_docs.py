@@ -58,7 +58,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 DJANGO = ROOT / "examples" / "django_shop"
 KINDS = {"python", "bash", "sql", "text", "yaml", "json"}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-VARIABLES = {"PQRUN_DSN", "DATABASE_URL", TEST_DSN, *(variable.name for variable in WORKER_VARIABLES)}
+VARIABLES = {
+    "PQRUN_DSN",
+    "DATABASE_URL",
+    "PQRUN_WEB_SECRET",
+    TEST_DSN,
+    *(variable.name for variable in WORKER_VARIABLES),
+}
 
 RUN_COMMANDS = ("migrate", "--version")
 """Commands of pqrun that are cheap enough to be run as they stand; of others the help must know every option."""

@@ -82,7 +82,7 @@ SCRIPTS = {
     ],
     "resources": ["opened", "{'converted': 25.0}", "{'converted': 50.0}", "{'converted': 75.0}", "closed"],
 }
-WEB = {"fastapi_app", "starlette_app", "litestar_app", "flask_app", "django_shop"}
+WEB = {"fastapi_app", "fastapi_pages", "starlette_app", "litestar_app", "flask_app", "django_shop"}
 """Served by test_frameworks.py."""
 TESTED = {"welcome", "test_welcome"}
 
