@@ -48,6 +48,7 @@ from pqrun.job.record import Job, JsonObject, JsonValue
 from pqrun.job.shape import FieldChange
 from pqrun.job.signals import Abort, HandlerSignal, RetryAfter, Snooze
 from pqrun.job.state import Status
+from pqrun.job.statistics import Histogram, StatisticsRow
 from pqrun.run.context import JobContext
 from pqrun.run.middleware import CallNext
 from pqrun.schedules import Preview, Schedules
@@ -87,6 +88,7 @@ __all__ = [
     "FieldChange",
     "HandlerSignal",
     "HandlerTimeout",
+    "Histogram",
     "IdlePollPolicy",
     "Job",
     "JobBusy",
@@ -128,6 +130,7 @@ __all__ = [
     "Selection",
     "ShapeChange",
     "Snooze",
+    "StatisticsRow",
     "Status",
     "StoreError",
     "Task",

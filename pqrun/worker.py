@@ -26,6 +26,7 @@ from pqrun.run.resources import LeftInTime
 from pqrun.store import PgJobStore
 from pqrun.worker_options import (
     RETENTION_DEFAULT,
+    STATISTICS_DEFAULT,
     WorkerOptions,
     check_queues,
     check_worker_id,
@@ -242,6 +243,7 @@ class Worker:
             events=self.events,
             schedules=None if self._leaves_schedules else self._schedules(),
             app=self._app,
+            statistics=self._options.get("statistics", STATISTICS_DEFAULT),
         )
         self._crew = crew
         try:

@@ -43,7 +43,7 @@ from pqrun.run.threads import ThreadCall, start_in_thread
 from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection
 
-__all__ = ["Attempt", "Completed", "Completions", "Surroundings", "delay_before_next"]
+__all__ = ["Attempt", "Completed", "Completions", "Surroundings", "delay_before_next", "is_ran_out", "leave_behind"]
 
 VERIFY_SECONDS = 0.5
 """Pause between looks for a completion while the database does not answer."""
@@ -342,3 +342,16 @@ class Attempt:
     def _counts(self) -> Counts:
         job = self.job
         return Counts(job.attempts, job.max_attempts, job.lost, job.releases, job.snoozes)
+
+
+def is_ran_out(outcome: Outcome | Completed | None) -> bool:
+    """Whether the handler ran to an end of its own: then its time is a measure of its task, also where it chose to come back."""
+    return isinstance(outcome, (Done, Completed, Retrying, Failed)) or (
+        isinstance(outcome, Snoozed) and outcome.is_chosen
+    )
+
+
+def leave_behind(task: "asyncio.Task[None]") -> None:
+    """``asyncio.run`` cancels and awaits all tasks of its loop: one that ignores cancellation would keep the process for ever."""
+    asyncio.tasks._unregister_task(task)
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # what asyncio.gather does; it was told as given up

@@ -9,23 +9,13 @@ from typing import Protocol, Self, cast
 
 import asyncpg
 
-from pqrun.errors import ConfigurationError, JobNotFound, ResultTimeout
-from pqrun.job.dedupe import stored_key
+from pqrun.errors import ConfigurationError
+from pqrun.job.by_name import job_by_name
 from pqrun.job.filter import JobFilter
-from pqrun.job.options import (
-    check_job_id,
-    check_job_type,
-    check_max_attempts,
-    check_payload_version,
-    check_priority,
-    check_queue,
-    check_run_after,
-    check_timeout,
-)
+from pqrun.job.options import check_job_id
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.record import Enqueued, Job, NewJob
-from pqrun.job.state import Status
-from pqrun.job.storable import dump_object
+from pqrun.job.statistics import StatisticsRow
 from pqrun.store import intervening
 from pqrun.store.borrowed import BorrowedLink
 from pqrun.store.connecting import check_dsn, describe_dsn, open_connection
@@ -42,7 +32,8 @@ from pqrun.store.selecting import SELECT_SETTINGS
 from pqrun.store.selection import Selection
 from pqrun.store.source import DirectDsn, DsnOpener, FactoryOpener, PoolOpener, PoolSource
 from pqrun.store.statements import Statements
-from pqrun.store.waiter import End, Waiter
+from pqrun.store.statistics import StatisticsBy, read_arguments, statistics_row
+from pqrun.store.waiter import End, Waiter, look_once
 
 __all__ = ["PgJobStore"]
 
@@ -226,26 +217,27 @@ class PgJobStore:
         max_attempts: int = 5,
         timeout_seconds: float | None = None,
         payload_version: int = 1,
+        headers: Mapping[str, str] | None = None,
         connection: AnyConnection | None = None,
     ) -> int:
         """Add a job and return its id: that of the active job where ``dedupe_key`` (a finished key, per job_type) is taken.
 
         ``payload`` is a JSON object; ``run_after`` an aware datetime or a delay; ``priority`` a smallint, higher first;
-        ``payload_version`` the version of the task that the payload was made for; ``connection`` joins the caller's transaction
-        (asyncpg, SQLAlchemy or psycopg). Raises PayloadError, OptionError or DedupeKeyError before anything is written.
+        ``payload_version`` the version of the task that the payload was made for; ``headers`` texts that travel beside it;
+        ``connection`` joins the caller's transaction (asyncpg, SQLAlchemy or psycopg). Raises PayloadError, OptionError or DedupeKeyError
+        before anything is written.
         """
-        due, delay = check_run_after(run_after)
-        job = NewJob(
-            job_type=check_job_type(job_type),
-            payload=dump_object(payload, "payload"),
-            queue=check_queue(queue),
-            priority=check_priority(priority),
-            max_attempts=check_max_attempts(max_attempts),
-            timeout_seconds=check_timeout(timeout_seconds),
-            dedupe_key=None if dedupe_key is None else stored_key(dedupe_key),
-            run_after=due,
-            delay_seconds=delay,
-            payload_version=check_payload_version(payload_version),
+        job = job_by_name(
+            job_type,
+            payload,
+            queue=queue,
+            dedupe_key=dedupe_key,
+            run_after=run_after,
+            priority=priority,
+            max_attempts=max_attempts,
+            timeout_seconds=timeout_seconds,
+            payload_version=payload_version,
+            headers=headers,
         )
         return (await self.enqueue_jobs([job], connection=connection))[0].id
 
@@ -305,18 +297,27 @@ class PgJobStore:
         _ = self._source.checked()
         check_job_id(job_id)
         if timeout == 0:
-            return await self._look_once(job_id)
+            return await look_once(self, job_id)
         assert self._waiter is not None  # noqa: S101  # open, so start has made it
         return await self._waiter.wait(job_id, timeout)
 
-    async def _look_once(self, job_id: int) -> End:
-        rows = await self.run("find_ends", [job_id])
-        if not rows:
-            raise JobNotFound(f"there is no job {job_id} (deleted, or removed by retention)", job_id)
-        end = End(Status(rows[0]["status"]), rows[0]["result"], rows[0]["last_error"])
-        if not end.status.is_finished:
-            raise ResultTimeout(f"job {job_id} has not finished yet; it goes on", job_id)
-        return end
+    async def statistics(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        step: timedelta = timedelta(minutes=1),
+        by: StatisticsBy = "queue",
+        queue: str | None = None,
+        job_type: str | None = None,
+    ) -> list[StatisticsRow]:
+        """Return what all workers counted from ``since`` on and before ``until``, a row per step of time and queue, task, or all together.
+
+        The first step begins at ``since``, which is best a full minute; a step in which nothing happened has no row. ``queue`` and
+        ``job_type``: only of these. A worker adds its minute up to some seconds after its end. Raises OptionError.
+        """
+        rows = await self.run("read_statistics", *read_arguments(since, until, step, by, queue, job_type))
+        return [statistics_row(row) for row in rows]
 
     async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
         """Run one of pqrun's own statements on the pool, repeated on a deadlock or serialization failure."""

@@ -16,7 +16,7 @@ from pqrun.errors import ConflictError, DatabaseUnavailableError, JobNotFound, N
 from pqrun.job.state import Status
 from pqrun.store.link import Opener
 
-__all__ = ["End", "Waiter"]
+__all__ = ["End", "Waiter", "look_once"]
 
 FIRST_POLL_SECONDS = 0.01
 LAST_POLL_SECONDS = 0.5
@@ -52,6 +52,17 @@ class Runs(Protocol):
     async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
         """Run the statement and return its rows."""
         ...
+
+
+async def look_once(statements: Runs, job_id: int) -> End:
+    """Return how the job ended, without waiting; raises JobNotFound, and ResultTimeout where it has not."""
+    rows = await statements.run("find_ends", [job_id])
+    if not rows:
+        raise JobNotFound(f"there is no job {job_id} (deleted, or removed by retention)", job_id)
+    end = End(Status(rows[0]["status"]), rows[0]["result"], rows[0]["last_error"])
+    if not end.status.is_finished:
+        raise ResultTimeout(f"job {job_id} has not finished yet; it goes on", job_id)
+    return end
 
 
 class Waiter:

@@ -14,7 +14,7 @@ from pqrun.job.outcome import Done, Failed, Outcome, Retrying
 from pqrun.job.record import Claim, Job
 from pqrun.job.schedule import preview
 from pqrun.job.state import Status
-from pqrun.store import checking, maintaining, schedules, settling
+from pqrun.store import checking, maintaining, schedules, settling, statistics
 from pqrun.store.checking import Noted
 from pqrun.store.claiming import ClaimBatch, Claimer, Lane, Promotion, Survey
 from pqrun.store.enqueueing import Runs
@@ -25,6 +25,7 @@ from pqrun.store.pg import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection
 from pqrun.store.schedules import DueSchedules, Fired, Firing
 from pqrun.store.settling import Renewal, Settled
+from pqrun.store.statistics import Minute
 
 __all__ = ["WorkStore"]
 
@@ -58,6 +59,11 @@ class WorkStore:
         """Claim for this row of the registry from now on."""
         self._worker = worker
         self._claimer = Claimer(self._claims, worker=worker, worker_id=self._worker_id)
+
+    @property
+    def worker(self) -> int:
+        """The row of the registry that is claimed for."""
+        return self._worker
 
     @property
     def is_registered(self) -> bool:
@@ -184,6 +190,16 @@ class WorkStore:
     async def prune(self, *, age_seconds: float) -> Pruned:
         """Delete a piece of history."""
         return await maintaining.prune(self._maintenance, age_seconds=age_seconds)
+
+    # Counting.
+
+    async def add_statistics(self, minutes: Sequence[Minute]) -> float:
+        """Add what was counted; return the database's clock."""
+        return await statistics.add_minutes(self._maintenance, minutes)
+
+    async def prune_statistics(self, *, age_seconds: float) -> bool:
+        """Delete a piece of what is older; return whether there may be more."""
+        return await statistics.prune_minutes(self._maintenance, age_seconds=age_seconds)
 
     # Scheduling.
 

@@ -190,7 +190,8 @@ async def test_migrate_works_through_a_handed_in_pool_before_start(empty_dsn: st
 def test_checksums_do_not_depend_on_the_name_of_the_schema() -> None:
     first = migrations()[0]
     assert first.checksum == hashlib.sha256(first.template.encode()).hexdigest()
-    assert [m.version for m in migrations()] == list(range(1, len(migrations()) + 1))
+    versions = [m.version for m in migrations()]
+    assert versions == sorted(set(versions))
 
 
 @asynccontextmanager

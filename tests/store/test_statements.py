@@ -32,6 +32,7 @@ _CLAIMED = {
     "backoff_seconds": "float8[]",
     "payload_version": "int4",
     "scheduled_for": "float8",
+    "headers": "text",
 }
 _STORED = {
     "id": "int8",
@@ -54,6 +55,7 @@ _STORED = {
     "backoff_seconds": "float8[]",
     "payload_version": "int4",
     "scheduled_for": "timestamptz",
+    "headers": "text",
     "status": "text",
     "locked_by": "text",
     "updated_at": "timestamptz",
@@ -66,12 +68,14 @@ _TAKEN_BACK = {
     "id": "int8",
     "claim_id": "int8",
     "job_type": "text",
+    "queue": "text",
     "attempts": "int4",
     "max_attempts": "int4",
     "lost": "int4",
     "releases": "int4",
     "worker_id": "text",
 }
+_JSON = {"payload_json": "payload", "headers_json": "headers", "result_json": "result"}
 _DONE = {"id": "int8", "is_requested": "bool", "messages": "int8"}
 _WAITING = {"id": "int8", "job_type": "text", "payload_version": "int4", "payload": "text"}
 
@@ -80,6 +84,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         "text text text text int2 int4 float8 text float8[] text text float8 text text float8 int4 timestamptz bool",
         {"name": "text", "told": "bool"},
     ),
+    "add_statistics": ("float8[] int8[] text[] text[] text[] text[] text[]", {"clock": "float8"}),
     "announce": ("text[] int2[] bool", {"told": "int8"}),
     "await": ("text", {"told": "bool"}),
     "beat": ("int8", {"id": "int8", "beat": "int8", "worker_id": "text", "has_lock": "bool", "is_self": "bool"}),
@@ -113,11 +118,11 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         {"name": "text", "told": "bool"},
     ),
     "enqueue": (
-        "text[] text[] text[] int2[] int4[] float8[] text[] text[] float8[] text[] int4[] bool",
+        "text[] text[] text[] int2[] int4[] float8[] text[] text[] float8[] text[] int4[] text[] bool",
         {"position": "int4", "id": "int8"},
     ),
     "enqueue_one": (
-        "text text text int2 int4 float8 text text float8 text int4 bool",
+        "text text text int2 int4 float8 text text float8 text int4 text bool",
         {"position": "int4", "id": "int8", "told": "text"},
     ),
     "find_active": ("text[] text[]", {"position": "int4", "id": "int8"}),
@@ -212,6 +217,21 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "prune": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
+    "prune_statistics": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
+    "read_statistics": (
+        "timestamptz timestamptz float8 text text text",
+        {
+            "at": "timestamptz",
+            "key": "text",
+            **dict.fromkeys(
+                ("started", "arrived", "done", "failed", "retrying", "snoozed", "cancelled", "lost", "released"), "int8"
+            ),
+            "run_ms": "float8",
+            "wait_ms": "float8",
+            "run_counts": "int8[]",
+            "wait_counts": "int8[]",
+        },
+    ),
     "register": ("text text int4 text[] text[] text[]", {"id": "int8"}),
     "remove_schedule": ("text", {"app": "text", "removed": "bool"}),
     "relane_many": ("int8[] text[] text int2", _DONE),
@@ -285,9 +305,9 @@ def test_a_replaced_name_is_not_expanded_again() -> None:
 
 
 def test_the_columns_of_a_claim_and_of_a_look_are_the_fields_of_a_job_in_their_order() -> None:
-    fields = ["payload" if name == "payload_json" else name.lstrip("_") for name in Job.__struct_fields__]
+    fields = [_JSON.get(name, name.lstrip("_")) for name in Job.__struct_fields__]
     assert list(_CLAIMED)[2:] == fields[: len(_CLAIMED) - 2]
-    assert list(_STORED) == ["result" if name == "result_json" else name for name in fields]
+    assert list(_STORED) == fields
 
 
 MOVERS = ("cancel", "cancel_many", "retry", "retry_many", "settle")
