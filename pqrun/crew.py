@@ -28,6 +28,7 @@ from pqrun.run.schedule import Scheduler
 from pqrun.run.settle import Settler
 from pqrun.run.shapes import ShapeNote
 from pqrun.run.statistics import StatisticsWriter, Tally
+from pqrun.run.vitals import Vitals, WorkerState
 from pqrun.store import PgJobStore
 from pqrun.store.keeping import KeptRegistry
 from pqrun.store.source import DirectDsn
@@ -213,6 +214,16 @@ class Crew:
         if not self._leaves_schedules:
             self._scheduler.service.start()  # the same: as declaring anything
         self._events.emit(told.WorkerStarted(self._worker_id, self._settings.concurrency, self._job_types))
+
+    def vitals(self, state: WorkerState) -> Vitals:
+        """Return what is in hand at this moment; for any thread."""
+        return Vitals(
+            state=state,
+            slots=self._settings.concurrency,
+            running=self._executor.running,
+            held=self._executor.held,
+            unwritten=self._settler.backlog,
+        )
 
     async def hold_beats(self) -> int | None:
         """Give no sign of life until ``resume_beats``; return the row of the registry."""

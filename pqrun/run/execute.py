@@ -148,6 +148,11 @@ class Executor:
         """How many handlers run in slots."""
         return len(self._running)
 
+    @property
+    def held(self) -> int:
+        """How many claims wait for a slot."""
+        return len(self._waiting)
+
     # What fetching brings.
 
     def take(self, jobs: Sequence[Job]) -> None:

@@ -193,8 +193,13 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "get_many": ("int8[]", _STORED),
     "hold_lock": ("int8", {"has_lock": "bool"}),
     "inspect_many": ("int8[]", {"id": "int8", "status": "text", "holder": "int8"}),
+    "leave_turn": ("text int8", {"duty": "text"}),
     "list_active": ("text[] int4", _STORED | {"in_seconds": "float8"}),
     "list_claims": ("int8", {"id": "int8"}),
+    "measure_queues": (
+        "int4 int4",
+        {"queue": "text", "ready": "int8", "scheduled": "int8", "running": "int8", "oldest_ready_seconds": "float8"},
+    ),
     "note_shapes": ("text[] int4[] text[]", {"job_type": "text", "version": "int4"}),
     "orphan_schedules": ("text text[] int8", {"name": "text"}),
     "page_jobs": (
@@ -254,6 +259,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "shift_times": ("float8", {"jobs": "int8", "told": "int8"}),
     "survey": ("text[] int4", {"queue": "text", "priority": "int2", "suspect": "bool"}),
     "take_ids": ("int4", {"id": "int8"}),
+    "take_turn": ("text int8 float8", {"holder": "int8"}),
     "touch_schedules": ("text[] text[] text", {"name": "text"}),
 }
 """File → types of its parameters, in order; and name → type of its columns."""

@@ -28,7 +28,7 @@ CREATE TABLE /*$schema*/pqrun.statistics (
 -- Who does something for all workers for the time being, such as measuring queues: a lease by the database's clock, one row per duty.
 CREATE TABLE /*$schema*/pqrun.turns (
     duty   text        PRIMARY KEY,
-    worker bigint      NOT NULL,
+    holder bigint      NOT NULL,   -- a number that a process has chosen for itself
     until  timestamptz NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0);
 
