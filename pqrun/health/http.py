@@ -23,6 +23,8 @@ REQUEST_MAX_BYTES = 16_384
 REQUEST_SECONDS = 5.0
 """For all of a request, however slowly it comes, and again for the answer."""
 
+TURNED_AWAY_SECONDS = 1.0
+
 START_SECONDS = 10.0
 
 _LOGGER = logging.getLogger("pqrun")
@@ -108,21 +110,19 @@ class HttpThread:
             await self._stopping.wait()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._open >= CONNECTIONS_MAX:
-            writer.write(_head(_plain(HTTPStatus.SERVICE_UNAVAILABLE)))
-            writer.close()
-            return
         self._open += 1
         try:
-            with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+            if self._open <= CONNECTIONS_MAX:
                 async with asyncio.timeout(2 * REQUEST_SECONDS):
                     is_head, response = await self._respond(reader)
-                    writer.write(_head(response) + (b"" if is_head else response.body))
-                    await writer.drain()
-                    writer.write_eof()
-                    await reader.read(
-                        1
-                    )  # until the client closes: what it still sends must not turn our answer into a reset
+                    await _send(reader, writer, response, is_head=is_head)
+            elif self._open <= 4 * CONNECTIONS_MAX:
+                async with asyncio.timeout(TURNED_AWAY_SECONDS):
+                    await _send(reader, writer, _plain(HTTPStatus.SERVICE_UNAVAILABLE))
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # the client has gone, or was too slow to be told
+        except asyncio.CancelledError:
+            pass  # the server stops; the stream's own callback would report it
         finally:
             self._open -= 1
             writer.transport.abort()
@@ -148,6 +148,17 @@ class HttpThread:
         except Exception as error:  # noqa: BLE001  # the border to collectors of other libraries: a scrape must not end the thread
             _LOGGER.error("%s could not be answered: %s", request.path, type(error).__name__)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+async def _send(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, response: Response, *, is_head: bool = False
+) -> None:
+    writer.write(_head(response) + (b"" if is_head else response.body))
+    await writer.drain()
+    writer.write_eof()
+    # Until the client closes: what it has sent and we have not read would turn our answer into a reset.
+    while await reader.read(REQUEST_MAX_BYTES):
+        pass
 
 
 async def _read_request(reader: asyncio.StreamReader) -> tuple[str, Request]:
