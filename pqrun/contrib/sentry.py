@@ -68,7 +68,7 @@ class _Reporting:
         self._only_final = only_final
         self._payloads = payloads
         self._traces = traces
-        self._captured: OrderedDict[tuple[int, int | None], None] = OrderedDict()
+        self._captured: OrderedDict[object, None] = OrderedDict()
         self._lock = threading.Lock()  # event processors run wherever something is logged
 
     def pass_on(self, deferral: Deferral) -> Deferral | None:
@@ -161,7 +161,7 @@ class _Reporting:
         event, hint = event_from_exception(error, client_options=options, mechanism={"type": "pqrun", "handled": False})
         sentry_sdk.capture_event(event, hint)
         with self._lock:
-            self._captured[job.id, job.claim_id] = None
+            self._captured[_start_of(job)] = None
             if len(self._captured) > CAPTURED_MAX:
                 self._captured.popitem(last=False)
 
@@ -171,5 +171,10 @@ class _Reporting:
         if not isinstance(told, events.Failed | events.Retrying):
             return event
         with self._lock:
-            is_repeated = (told.job.id, told.job.claim_id) in self._captured
+            is_repeated = _start_of(told.job) in self._captured
         return None if is_repeated else event
+
+
+def _start_of(job: Job) -> object:
+    """What names one start of one job, among apps on several databases too."""
+    return job.id, job.claim_id, job.created_at
