@@ -51,6 +51,7 @@ from pqrun.job.state import Status
 from pqrun.job.statistics import Histogram, StatisticsRow
 from pqrun.run.context import JobContext
 from pqrun.run.middleware import CallNext
+from pqrun.run.vitals import Vitals
 from pqrun.schedules import Preview, Schedules
 from pqrun.selection import JobSelection
 from pqrun.store import PgJobStore
@@ -136,6 +137,7 @@ __all__ = [
     "Task",
     "UndecodableJobs",
     "UnservedJobs",
+    "Vitals",
     "Worker",
     "WrongLoopError",
 ]

@@ -15,7 +15,7 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Final, Literal, TypeAlias
 
 from pqrun.app import App
@@ -94,7 +94,7 @@ class _Traces:
                 "messaging.operation.type": "send",
             },
         )
-        carrier: dict[str, str] = {}
+        carrier: MutableMapping[str, str] = {}
         self._propagator.inject(carrier, context=trace.set_span_in_context(span))
         if not carrier:  # no SDK, and no context to pass on
             return None

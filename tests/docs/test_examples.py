@@ -46,6 +46,12 @@ SCRIPTS = {
         "job 4 failed: pqrun.Abort: there is no user 8 after attempt 1",
         "job 5 failed: ValueError: a path is needed after attempt 1",
     ],
+    "observed": [
+        "ready 4",
+        'pqrun_job_outcomes_total{outcome="done",queue="mail",task="send"} 2.0',
+        'pqrun_job_outcomes_total{outcome="failed",queue="mail",task="send"} 1.0',
+        "send started=3 done=2 failed=1",
+    ],
     "sync_handler": ["digest: a8df899f3c4f204d", "job 1 was cancelled"],
     "sql_trigger": ["{'indexed': 1}", "{'indexed': 2}"],
     "middleware": [
