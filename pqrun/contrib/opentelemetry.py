@@ -15,7 +15,7 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 from pqrun.app import App
@@ -29,7 +29,7 @@ from pqrun.run.middleware import CallNext
 try:
     from opentelemetry import propagate, trace
     from opentelemetry.context import Context
-    from opentelemetry.propagators.textmap import TextMapPropagator
+    from opentelemetry.propagators.textmap import Setter, TextMapPropagator
     from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 except ImportError:
     raise MissingExtraError("pqrun.contrib.opentelemetry", "otel") from None
@@ -94,8 +94,8 @@ class _Traces:
                 "messaging.operation.type": "send",
             },
         )
-        carrier: MutableMapping[str, str] = {}
-        self._propagator.inject(carrier, context=trace.set_span_in_context(span))
+        carrier: dict[str, str] = {}
+        self._propagator.inject(carrier, trace.set_span_in_context(span), _INTO_HEADERS)
         if not carrier:  # no SDK, and no context to pass on
             return None
         try:
@@ -168,6 +168,16 @@ class _Traces:
         span.set_status(Status(StatusCode.ERROR, type(error).__name__))
         if self._records:
             span.record_exception(error)
+
+
+class _IntoHeaders(Setter[dict[str, str]]):
+    """The default setter is typed for other mappings."""
+
+    def set(self, carrier: dict[str, str], key: str, value: str) -> None:
+        carrier[key] = value
+
+
+_INTO_HEADERS: Final = _IntoHeaders()
 
 
 def _attributes(queue: str, job_type: str) -> _Attributes:
