@@ -27,6 +27,7 @@ from pqrun.errors import (
     PayloadError,
     PayloadVersionError,
     PqrunError,
+    QueryError,
     ResultDecodeError,
     ResultError,
     ResultTimeout,
@@ -39,12 +40,17 @@ from pqrun.errors import (
     WrongLoopError,
 )
 from pqrun.handle import Call, JobHandle
+from pqrun.job.attempts import ErrorGroup, JobAttempt
 from pqrun.job.bulk import BulkProgress, BulkReport, Refusal, RefusalReason
 from pqrun.job.definition import Schedule, ScheduleDefinition
+from pqrun.job.explaining import Explanation, Reason, Why
+from pqrun.job.failure import FailureKind
 from pqrun.job.filter import JobFilter
+from pqrun.job.listing import JobCount, JobLine, Listing
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.policy import BackoffPolicy, ExponentialBackoff, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.record import Job, JsonObject, JsonValue
+from pqrun.job.registered import RegisteredWorker
 from pqrun.job.shape import FieldChange
 from pqrun.job.signals import Abort, HandlerSignal, RetryAfter, Snooze
 from pqrun.job.state import Status
@@ -85,24 +91,31 @@ __all__ = [
     "DeferError",
     "Deferral",
     "EmbeddedError",
+    "ErrorGroup",
+    "Explanation",
     "ExponentialBackoff",
+    "FailureKind",
     "FieldChange",
     "HandlerSignal",
     "HandlerTimeout",
     "Histogram",
     "IdlePollPolicy",
     "Job",
+    "JobAttempt",
     "JobBusy",
     "JobCancelled",
     "JobContext",
+    "JobCount",
     "JobError",
     "JobFailed",
     "JobFilter",
     "JobHandle",
+    "JobLine",
     "JobNotFound",
     "JobSelection",
     "JsonObject",
     "JsonValue",
+    "Listing",
     "LoopErrorPolicy",
     "MissingExtraError",
     "NotOpenError",
@@ -114,8 +127,11 @@ __all__ = [
     "Pool",
     "PqrunError",
     "Preview",
+    "QueryError",
+    "Reason",
     "Refusal",
     "RefusalReason",
+    "RegisteredWorker",
     "ResultDecodeError",
     "ResultError",
     "ResultTimeout",
@@ -138,6 +154,7 @@ __all__ = [
     "UndecodableJobs",
     "UnservedJobs",
     "Vitals",
+    "Why",
     "Worker",
     "WrongLoopError",
 ]

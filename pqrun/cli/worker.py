@@ -25,7 +25,7 @@ from pqrun.health.server import BLOCKED_AFTER_DEFAULT
 from pqrun.run.events import Event, WorkerStarted, WorkerStopped, WorkerStopping
 from pqrun.worker import Worker, WorkerOptions
 
-__all__ = ["worker"]
+__all__ = ["LOG_FORMAT", "worker"]
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 

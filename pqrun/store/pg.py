@@ -8,15 +8,17 @@ from datetime import datetime, timedelta
 from typing import Protocol, Self, cast
 
 import asyncpg
+from typing_extensions import Unpack
 
 from pqrun.errors import ConfigurationError
+from pqrun.job.attempts import ErrorGroup, JobAttempt
 from pqrun.job.by_name import job_by_name
 from pqrun.job.filter import JobFilter
 from pqrun.job.options import check_job_id
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.record import Enqueued, Job, NewJob
-from pqrun.job.statistics import StatisticsRow
-from pqrun.store import intervening
+from pqrun.store import attempts, intervening
+from pqrun.store.attempts import GroupOptions
 from pqrun.store.borrowed import BorrowedLink
 from pqrun.store.connecting import check_dsn, describe_dsn, open_connection
 from pqrun.store.enqueueing import Joined, insert_in
@@ -27,13 +29,13 @@ from pqrun.store.migrate import Migration, check_schema, migrate
 from pqrun.store.patience import FIRST_SECONDS, MOST_SECONDS, Patience
 from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
 from pqrun.store.producing import Producer
+from pqrun.store.reading import Reading
 from pqrun.store.rows import stored_job
 from pqrun.store.selecting import SELECT_SETTINGS
 from pqrun.store.selection import Selection
 from pqrun.store.source import DirectDsn, DsnOpener, FactoryOpener, PoolOpener, PoolSource
 from pqrun.store.statements import Statements
-from pqrun.store.statistics import StatisticsBy, read_arguments, statistics_row
-from pqrun.store.waiter import End, Waiter, look_once
+from pqrun.store.waiter import End, Waiter
 
 __all__ = ["PgJobStore"]
 
@@ -49,7 +51,7 @@ class _Server(Protocol):
     def close(self) -> None: ...
 
 
-class PgJobStore:
+class PgJobStore(Reading):
     """Jobs in PostgreSQL, without decorators; ``App`` is built on it, and both share tables and workers.
 
     Give ``dsn`` (``postgresql://…``, or ``embedded:PATH`` for a database of the package's own) or ``pool`` (an asyncpg pool, which stays
@@ -283,6 +285,17 @@ class PgJobStore:
         """
         await intervening.retry(self.run, check_job_id(job_id), force=force)
 
+    async def attempts(self, job_id: int) -> list[JobAttempt]:
+        """Return the last attempts of a job that did not succeed, newest last: 20 at most; none where there is no such job."""
+        return await attempts.find_attempts(self.run, job_id)
+
+    async def error_groups(self, **options: Unpack[GroupOptions]) -> list[ErrorGroup]:
+        """Return what went wrong, in groups of the same error, the one with the newest attempt first; raises OptionError.
+
+        It looks at 5,000 groups at most; what it costs grows with those, not with the attempts.
+        """
+        return await attempts.find_error_groups(self.run, **options)
+
     def select(self, which: JobFilter | Iterable[int], *, limit: int | None = None) -> Selection:
         """Choose jobs by ids or by a ``JobFilter``, to count, find, cancel, retry, delete, move or prioritize all; at most ``limit``."""
         return Selection(self.open_selection, which, limit)
@@ -296,28 +309,8 @@ class PgJobStore:
         """Wait until the job has finished and return how. Raises JobNotFound and ResultTimeout."""
         _ = self._source.checked()
         check_job_id(job_id)
-        if timeout == 0:
-            return await look_once(self, job_id)
         assert self._waiter is not None  # noqa: S101  # open, so start has made it
-        return await self._waiter.wait(job_id, timeout)
-
-    async def statistics(
-        self,
-        since: datetime,
-        until: datetime,
-        *,
-        step: timedelta = timedelta(minutes=1),
-        by: StatisticsBy = "queue",
-        queue: str | None = None,
-        job_type: str | None = None,
-    ) -> list[StatisticsRow]:
-        """Return what all workers counted from ``since`` on and before ``until``, a row per step of time and queue, task, or all together.
-
-        The first step begins at ``since``, which is best a full minute; a step in which nothing happened has no row. ``queue`` and
-        ``job_type``: only of these. A worker adds its minute up to some seconds after its end. Raises OptionError.
-        """
-        rows = await self.run("read_statistics", *read_arguments(since, until, step, by, queue, job_type))
-        return [statistics_row(row) for row in rows]
+        return await (self._waiter.look_once(job_id) if timeout == 0 else self._waiter.wait(job_id, timeout))
 
     async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
         """Run one of pqrun's own statements on the pool, repeated on a deadlock or serialization failure."""

@@ -16,7 +16,7 @@ from pqrun.errors import ConflictError, DatabaseUnavailableError, JobNotFound, N
 from pqrun.job.state import Status
 from pqrun.store.link import Opener
 
-__all__ = ["End", "Waiter", "look_once"]
+__all__ = ["End", "Waiter"]
 
 FIRST_POLL_SECONDS = 0.01
 LAST_POLL_SECONDS = 0.5
@@ -54,17 +54,6 @@ class Runs(Protocol):
         ...
 
 
-async def look_once(statements: Runs, job_id: int) -> End:
-    """Return how the job ended, without waiting; raises JobNotFound, and ResultTimeout where it has not."""
-    rows = await statements.run("find_ends", [job_id])
-    if not rows:
-        raise JobNotFound(f"there is no job {job_id} (deleted, or removed by retention)", job_id)
-    end = End(Status(rows[0]["status"]), rows[0]["result"], rows[0]["last_error"])
-    if not end.status.is_finished:
-        raise ResultTimeout(f"job {job_id} has not finished yet; it goes on", job_id)
-    return end
-
-
 class Waiter:
     """All waits of one opened store; see the module's docstring."""
 
@@ -93,6 +82,16 @@ class Waiter:
             raise ResultTimeout(f"job {job_id} did not finish within {seconds:g} s; it goes on", job_id) from None
         finally:
             self._forget(job_id, future)
+
+    async def look_once(self, job_id: int) -> End:
+        """Return how the job has finished; raises JobNotFound, and ResultTimeout where it has not."""
+        rows = await self._statements.run("find_ends", [job_id])
+        if not rows:
+            raise JobNotFound(f"there is no job {job_id} (deleted, or removed by retention)", job_id)
+        end = End(Status(rows[0]["status"]), rows[0]["result"], rows[0]["last_error"])
+        if not end.status.is_finished:
+            raise ResultTimeout(f"job {job_id} has not finished yet; it goes on", job_id)
+        return end
 
     async def close(self) -> None:
         """Stop; waits under way end with NotOpenError."""
