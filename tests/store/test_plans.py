@@ -282,7 +282,14 @@ async def test_an_insert_of_many_joins_what_it_inserted_without_comparing_all_wi
 ) -> None:
     count = 2000
     columns = [["t"] * count, ["{}"] * count, ["default"] * count, [0] * count, [5] * count, [None] * count]
-    columns += [[f"new{n}" for n in range(count)], [None] * count, [None] * count, [None] * count, [1] * count, [None] * count]
+    columns += [
+        [f"new{n}" for n in range(count)],
+        [None] * count,
+        [None] * count,
+        [None] * count,
+        [1] * count,
+        [None] * count,
+    ]
     async with explaining(seeded, kept=False) as explainer:
         plan = await explainer.plan("enqueue", *columns, True, generic=generic)
     assert plan.buffers <= count * BUFFERS_PER_ROW, plan.text
