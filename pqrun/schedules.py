@@ -63,6 +63,8 @@ def define(
         )
     if call.job.run_after is not None or call.job.delay_seconds is not None:
         raise ArgumentsError(f"schedule {name!r}: the call carries run_after; when it runs is what cron= or every= say")
+    if call.job.headers is not None:
+        raise ArgumentsError(f"schedule {name!r}: the call carries headers, which a schedule does not keep")
     _refuse_unknown(options)
     return ScheduleDefinition(
         name=name,

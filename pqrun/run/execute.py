@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from pqrun.job.outcome import Counts, Done, Failed, Outcome, Retrying, Snoozed, decide_release
+from pqrun.job.outcome import Counts, Outcome, decide_release
 from pqrun.job.record import Claim, Job
 from pqrun.run import events
-from pqrun.run.attempt import Attempt, Completed, Surroundings
+from pqrun.run.attempt import Attempt, Completed, Surroundings, is_ran_out
 from pqrun.run.blockage import InHand
 from pqrun.run.context import CancelReason
 from pqrun.run.events import Events
@@ -66,6 +66,8 @@ class Executor:
         deliver_and_wait: Callable[[Job, Outcome], Awaitable[None]] | None,
         on_room: Callable[[], None],
         is_backlogged: Callable[[], bool],
+        on_start: Callable[[Job, float], None] | None = None,
+        on_done: Callable[[Job, int], None] | None = None,
     ) -> None:
         self._handlers = handlers
         self._around = around
@@ -76,6 +78,10 @@ class Executor:
         self._deliver_and_wait = deliver_and_wait
         self._on_room = on_room
         self._is_backlogged = is_backlogged  # outcomes pile up unwritten: start nothing more
+        self._on_start = (
+            on_start  # told of each start, and the seconds from claim to slot, for less than an event costs
+        )
+        self._on_done = on_done  # told of each job that its own handler has completed
         self._prefetch = Prefetch(concurrency)
         self._context = contextvars.copy_context()  # each attempt runs in a copy: nothing leaks from job to job
         self._waiting: deque[tuple[Job, float]] = deque()  # claimed, unstarted; with the time they came
@@ -143,6 +149,11 @@ class Executor:
         """How many handlers run in slots."""
         return len(self._running)
 
+    @property
+    def held(self) -> int:
+        """How many claims wait for a slot."""
+        return len(self._waiting)
+
     # What fetching brings.
 
     def take(self, jobs: Sequence[Job]) -> None:
@@ -160,9 +171,10 @@ class Executor:
     async def take_alone(self, job: Job) -> None:
         """Start a job that was running when its worker died, with nothing else starting around it."""
         self._is_alone = True
+        came = time.monotonic()
         try:
             if await self._wait_alone(job):
-                self._start(job)
+                self._start(job, came)
                 claim = Claim(job.id, job.claim_id or 0)
                 await self._wait_until(lambda: claim not in self._running, ALONE_SECONDS)
             else:
@@ -270,14 +282,17 @@ class Executor:
 
     def _fill(self) -> None:
         while self._waiting and len(self._running) < self._concurrency and not (self._is_alone or self._is_closed):
-            self._start(self._waiting.popleft()[0])
+            self._start(*self._waiting.popleft())
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: Job, came: float) -> None:
         attempt = Attempt(job, self._handlers[job.job_type], self._around)
         self._last_start = attempt.started
         self._running[attempt.claim] = attempt
+        if self._on_start is not None:
+            self._on_start(job, attempt.started - came)
         if self._tells_picked:
-            self._events.emit(events.Picked(job))
+            waited = job.waited_seconds
+            self._events.emit(events.Picked(job, None if waited is None else waited + attempt.started - came))
         # The attempt keeps its task alive: the loop itself holds tasks weakly.
         attempt.task = asyncio.get_running_loop().create_task(self._run(attempt), context=self._context.copy())
         if job.timeout_seconds is not None:
@@ -340,12 +355,10 @@ class Executor:
             if not attempt.is_completed:  # else its own transaction decides, and has not yet
                 self._events.emit(events.ClaimLost(attempt.job))
         elif isinstance(outcome, Completed):
-            self._events.emit(events.Done(attempt.job, attempt.duration_ms))
+            self._completed(attempt)
         elif not is_delivered:
             self._deliver(attempt.job, outcome)
-        if isinstance(outcome, (Done, Completed, Retrying, Failed)) or (
-            isinstance(outcome, Snoozed) and outcome.is_chosen  # its handler has run to its end
-        ):
+        if is_ran_out(outcome):
             now = time.monotonic()
             self._prefetch.ended(attempt.job.job_type, now - attempt.started, now)
         self._changed.set()
@@ -381,9 +394,15 @@ class Executor:
             case None:
                 pass  # the outcome was decided when it was given up
             case Completed():
-                self._events.emit(events.Done(attempt.job, attempt.duration_ms))
+                self._completed(attempt)
             case _:  # its transaction is over and has not committed: nobody else would write anything
                 self._deliver(attempt.job, outcome)
+
+    def _completed(self, attempt: Attempt) -> None:
+        duration = attempt.duration_ms
+        if self._on_done is not None:
+            self._on_done(attempt.job, duration)
+        self._events.emit(events.Done(attempt.job, duration))
 
     def _release(self, job: Job) -> None:
         counts = Counts(job.attempts, job.max_attempts, job.lost, job.releases)

@@ -53,6 +53,12 @@ SCRIPTS = {
         "result: {'words': 3}",
         "a thread reported: 1.0",
     ],
+    "observed": [
+        "ready 4",
+        'pqrun_job_outcomes_total{outcome="done",queue="mail",task="send"} 2.0',
+        'pqrun_job_outcomes_total{outcome="failed",queue="mail",task="send"} 1.0',
+        "send started=3 done=2 failed=1",
+    ],
     "attempts": [
         "{'charged': 'visa'}",
         "attempt 1: ConnectionError: the bank does not answer, then SCHEDULED",

@@ -32,6 +32,7 @@ _CLAIMED = {
     "backoff_seconds": "float8[]",
     "payload_version": "int4",
     "scheduled_for": "float8",
+    "headers": "text",
 }
 _STORED = {
     "id": "int8",
@@ -54,6 +55,7 @@ _STORED = {
     "backoff_seconds": "float8[]",
     "payload_version": "int4",
     "scheduled_for": "timestamptz",
+    "headers": "text",
     "status": "text",
     "locked_by": "text",
     "updated_at": "timestamptz",
@@ -66,12 +68,14 @@ _TAKEN_BACK = {
     "id": "int8",
     "claim_id": "int8",
     "job_type": "text",
+    "queue": "text",
     "attempts": "int4",
     "max_attempts": "int4",
     "lost": "int4",
     "releases": "int4",
     "worker_id": "text",
 }
+_JSON = {"payload_json": "payload", "headers_json": "headers", "result_json": "result"}
 _ATTEMPT = {
     "id": "int8",
     "job_id": "int8",
@@ -114,6 +118,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         {"name": "text", "told": "bool"},
     ),
     "advance_operation": ("int8 int8 int8 int8 int8 text text", {"is_stopped": "bool"}),
+    "add_statistics": ("float8[] int8[] text[] text[] text[] text[] text[]", {"clock": "float8"}),
     "announce": ("text[] int2[] bool", {"told": "int8"}),
     "audit_job": (
         "int8 int4",
@@ -217,11 +222,11 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "end_operation": ("int8 text text text", {"id": "int8"}),
     "enqueue": (
-        "text[] text[] text[] int2[] int4[] float8[] text[] text[] float8[] text[] int4[] bool",
+        "text[] text[] text[] int2[] int4[] float8[] text[] text[] float8[] text[] int4[] text[] bool",
         {"position": "int4", "id": "int8"},
     ),
     "enqueue_one": (
-        "text text text int2 int4 float8 text text float8 text int4 bool",
+        "text text text int2 int4 float8 text text float8 text int4 text bool",
         {"position": "int4", "id": "int8", "told": "text"},
     ),
     "find_active": ("text[] text[]", {"position": "int4", "id": "int8"}),
@@ -406,6 +411,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "inspect_many": ("int8[]", {"id": "int8", "status": "text", "holder": "int8"}),
+    "leave_turn": ("text int8", {"duty": "text"}),
     "explain": (
         "int8 float8 int4 int4",
         {
@@ -475,6 +481,10 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "cancel_requested_at": "timestamptz",
         },
     ),
+    "measure_queues": (
+        "int4 int4",
+        {"queue": "text", "ready": "int8", "scheduled": "int8", "running": "int8", "oldest_ready_seconds": "float8"},
+    ),
     "note_shapes": ("text[] int4[] text[]", {"job_type": "text", "version": "int4"}),
     "orphan_schedules": ("text text[] int8", {"name": "text"}),
     "page_audit": (
@@ -514,6 +524,21 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "prune": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
+    "prune_statistics": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
+    "read_statistics": (
+        "timestamptz timestamptz float8 text text text",
+        {
+            "at": "timestamptz",
+            "key": "text",
+            **dict.fromkeys(
+                ("started", "arrived", "done", "failed", "retrying", "snoozed", "cancelled", "lost", "released"), "int8"
+            ),
+            "run_ms": "float8",
+            "wait_ms": "float8",
+            "run_counts": "int8[]",
+            "wait_counts": "int8[]",
+        },
+    ),
     "prune_attempts": ("int8 int4", {"is_mine": "bool", "deleted": "int4", "last_job_id": "int8"}),
     "read_pulse": ("text", {"name": "name", "writes": "int8"}),
     "register": ("text text int4 text[] text[] text[]", {"id": "int8"}),
@@ -589,6 +614,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "survey": ("text[] int4", {"queue": "text", "priority": "int2", "suspect": "bool"}),
     "sweep_progress": ("int8 int4", {"last_id": "int8", "looked": "int4", "deleted": "int4"}),
     "take_ids": ("int4", {"id": "int8"}),
+    "take_turn": ("text int8 float8", {"holder": "int8"}),
     "touch_schedules": ("text[] text[] text", {"name": "text"}),
 }
 """File → types of its parameters, in order; and name → type of its columns."""
@@ -640,9 +666,9 @@ def test_a_replaced_name_is_not_expanded_again() -> None:
 
 
 def test_the_columns_of_a_claim_and_of_a_look_are_the_fields_of_a_job_in_their_order() -> None:
-    fields = ["payload" if name == "payload_json" else name.lstrip("_") for name in Job.__struct_fields__]
+    fields = [_JSON.get(name, name.lstrip("_")) for name in Job.__struct_fields__]
     assert list(_CLAIMED)[2:] == fields[: len(_CLAIMED) - 2]
-    assert list(_STORED) == ["result" if name == "result_json" else name for name in fields]
+    assert list(_STORED) == fields
 
 
 MOVERS = ("cancel", "cancel_many", "retry", "retry_many", "settle", "settle_done")
