@@ -43,7 +43,9 @@ from pqrun.job.bulk import BulkProgress, BulkReport, Refusal, RefusalReason
 from pqrun.job.definition import Schedule, ScheduleDefinition
 from pqrun.job.filter import JobFilter
 from pqrun.job.outcome import CancelOutcome
+from pqrun.job.pause import Pause
 from pqrun.job.policy import BackoffPolicy, ExponentialBackoff, IdlePollPolicy, LoopErrorPolicy
+from pqrun.job.queue import QueueState
 from pqrun.job.record import Job, JsonObject, JsonValue
 from pqrun.job.shape import FieldChange
 from pqrun.job.signals import Abort, HandlerSignal, RetryAfter, Snooze
@@ -104,6 +106,7 @@ __all__ = [
     "MissingExtraError",
     "NotOpenError",
     "OptionError",
+    "Pause",
     "PayloadDecodeError",
     "PayloadError",
     "PayloadVersionError",
@@ -111,6 +114,7 @@ __all__ = [
     "Pool",
     "PqrunError",
     "Preview",
+    "QueueState",
     "Refusal",
     "RefusalReason",
     "ResultDecodeError",

@@ -18,6 +18,7 @@ from pqrun.job.options import check_name
 from pqrun.job.record import Enqueued
 from pqrun.job.storable import dump_object
 from pqrun.portal import Portal
+from pqrun.queues import QueueCalls
 from pqrun.registration import Registrations
 from pqrun.run.context import JobContext
 from pqrun.schedules import Schedules, define_for_task
@@ -38,7 +39,7 @@ S = TypeVarWithDefault("S", default=Any)
 NAME_DEFAULT = "app"
 
 
-class App(Registrations[S]):
+class App(Registrations[S], QueueCalls):
     """The tasks of an application and the database they live in.
 
     ``dsn``: a PostgreSQL URL, or ``embedded:PATH`` for a database of pqrun's own; or ``pool``: an asyncpg pool that stays yours to

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from pqrun.config import WorkerSettings
 from pqrun.job.definition import ScheduleDefinition
+from pqrun.job.pause import Pauses
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.state import Status
 from pqrun.job.storable import one_line
@@ -161,6 +162,7 @@ class Crew:
             on_message=self._build_hints(),
             on_dead=self._on_dead,
             on_gone=self._fetcher.on_suspect,
+            on_pauses=self._on_pauses,
             watch=LoopWatch(self._executor.in_hand, self._events),
         )
 
@@ -173,6 +175,7 @@ class Crew:
             on_left=self._on_dead,
             on_await=self._settler.await_ids,
             on_schedules=self._scheduler.service.wake,
+            on_pauses=self._on_change,
         )
 
     def _say_pooled(self) -> None:
@@ -252,6 +255,13 @@ class Crew:
     def _on_registered(self, worker: int) -> None:
         self._work.register(worker)
         self._registered.set()
+
+    def _on_change(self) -> None:
+        self._keeper.look()
+
+    def _on_pauses(self, pauses: Pauses) -> None:
+        self._executor.pause(pauses)
+        self._fetcher.on_pauses(pauses)
 
     def _on_dead(self) -> None:
         if self._reaper is not None:

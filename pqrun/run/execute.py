@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from pqrun.job.outcome import Counts, Done, Failed, Outcome, Retrying, Snoozed, decide_release
+from pqrun.job.pause import NO_PAUSES, Pauses
 from pqrun.job.record import Claim, Job
 from pqrun.run import events
 from pqrun.run.attempt import Attempt, Completed, Surroundings
@@ -83,6 +84,7 @@ class Executor:
         self._given_up: list[Attempt] = []  # no slot any more, but still alive
         self._alarm: asyncio.TimerHandle | None = None  # for the timeouts of all that run
         self._alarm_at = math.inf  # monotonic
+        self._pauses = NO_PAUSES
         self._is_closed = False  # no more starts
         self._is_alone = False  # a job that was lost before is about to start, or just did
         self._last_start = 0.0
@@ -148,6 +150,8 @@ class Executor:
         """Start these jobs, or keep them until a slot is free; after ``close`` they go back."""
         now = time.monotonic()
         self._tells_picked = self._events.hears(events.Picked)
+        if self._pauses:
+            jobs = self._not_paused(jobs)
         self._waiting.extend([(job, now) for job in jobs])
         self._low_water = self._prefetch.target(now) // 2
         if self._is_closed:
@@ -160,7 +164,7 @@ class Executor:
         """Start a job that was running when its worker died, with nothing else starting around it."""
         self._is_alone = True
         try:
-            if await self._wait_alone(job):
+            if await self._wait_alone(job) and not self._pauses.takes_back(job):
                 self._start(job)
                 claim = Claim(job.id, job.claim_id or 0)
                 await self._wait_until(lambda: claim not in self._running, ALONE_SECONDS)
@@ -223,6 +227,19 @@ class Executor:
         for claim in wanted:
             if (attempt := self._running.get(claim)) is not None:
                 self._stop(attempt, "cancelled")
+
+    def pause(self, pauses: Pauses) -> None:
+        """Give back what is paused and has not started; from now on also what comes and was claimed before."""
+        self._pauses = pauses
+        if pauses and self._waiting:
+            kept = {job.id for job in self._not_paused([job for job, _ in self._waiting])}
+            self._waiting = deque((job, at) for job, at in self._waiting if job.id in kept)
+
+    def _not_paused(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        for job in jobs:
+            if self._pauses.takes_back(job):
+                self._release(job)
+        return [job for job in jobs if not self._pauses.takes_back(job)]
 
     # Stopping.
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Protocol
 
 from pqrun.errors import DatabaseUnavailableError
+from pqrun.job.pause import NO_PAUSES, Pauses
 from pqrun.job.policy import IdlePollPolicy, LoopErrorPolicy, judge_idle_sleep
 from pqrun.job.record import Claim, Job
 from pqrun.run.cursor import Lanes
@@ -144,6 +145,7 @@ class Fetcher:
         self._next_due = 0.0  # monotonic time of the next promotion
         self._clock: float | None = None  # the database's, in epoch seconds, less ours
         self._is_hinted = False  # since the last scan: what was announced may lie below the cursors
+        self._pauses = NO_PAUSES  # as last heard; claims look for themselves
         self._is_policy_good = True  # the idle policy's last answer was one
         self._look_back: list[float] = []  # monotonic times at which to look for claims whose answer was lost
         self.service = Service("fetch", self._tick, events=events, policy=policy)
@@ -151,7 +153,9 @@ class Fetcher:
     # Hints, from the keeper's notifications, the settler and the executor.
 
     def on_ready(self, lane: Lane) -> None:
-        """Jobs were added to a lane."""
+        """Jobs were added to a lane; while its queue is paused there is nothing to look for."""
+        if lane.queue in self._pauses.queues:
+            return
         self._lanes.add([lane])
         self._is_hinted = True
         self.service.wake()
@@ -178,6 +182,13 @@ class Fetcher:
         """A slot became free: worth a claim only if the last one left something."""
         if self._is_hungry or self._has_suspect:
             self.service.wake()
+
+    def on_pauses(self, pauses: Pauses) -> None:
+        """Something was paused or resumed: what was passed over meanwhile lies below the cursors."""
+        if pauses.ends(self._pauses):
+            self._lanes.scan_soon()
+            self.service.wake()
+        self._pauses = pauses
 
     def on_reconnect(self) -> None:
         """Hints may have been missed: look everywhere. A promoted standby may also hold claims of this worker that have ended long ago."""

@@ -2,8 +2,8 @@
 
 It runs in a thread of its own with a small event loop and one direct connection, so that a handler which blocks the worker's loop is not
 taken for dead. Where only a handed-in pool is there, the same code runs on the worker's loop with a connection of the pool's. Each second
-it beats; the answer carries everybody's beats. When its connection is lost it connects again, with a growing pause, and registers anew if
-it was taken for dead meanwhile (its claims are lost then; renewing finds that out). It never touches a job.
+it beats; the answer carries everybody's beats, and what is paused. When its connection is lost it connects again, with a growing pause,
+and registers anew if it was taken for dead meanwhile (its claims are lost then; renewing finds that out). It never touches a job.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pqrun.errors import DatabaseUnavailableError, PqrunError
+from pqrun.job.pause import NO_PAUSES, Pauses
 from pqrun.job.policy import LoopErrorPolicy
 from pqrun.run.blockage import LoopWatch
 from pqrun.run.events import Events, WorkerDied
@@ -90,6 +91,7 @@ class Keeper:
         on_message: Callable[[str], None],
         on_dead: Callable[[], None],
         on_gone: Callable[[], None],
+        on_pauses: Callable[[Pauses], None],
         watch: LoopWatch | None = None,
     ) -> None:
         self._open_registry = open_registry
@@ -102,6 +104,7 @@ class Keeper:
         self._on_message = on_message
         self._on_dead = on_dead
         self._on_gone = on_gone
+        self._on_pauses = on_pauses
         self._watch = watch if in_thread else None  # on the loop itself there is nobody to see it blocked
         self._main = asyncio.get_running_loop()
         self._is_started = False
@@ -112,6 +115,7 @@ class Keeper:
         self._worker: int | None = None  # written by the keeper's loop alone
         self._others: frozenset[int] = frozenset()  # the same: who was there at the last beat
         self._was_gone = False  # the same: whether somebody was missing then
+        self._pauses = NO_PAUSES  # the same: as of the last beat
         self._holds_lock = False  # the same; never behind a pooler, where no notification is heard either
         self._is_set_up = False  # the same: whether the present connection listens and holds the lock
         self._streak = ErrorStreak("keep", policy)  # the same
@@ -144,6 +148,10 @@ class Keeper:
     def resume(self) -> None:
         """Beat again; where the row was taken for dead meanwhile, that registers anew."""
         self._is_held = False
+        self._call_keeper()
+
+    def look(self) -> None:
+        """Beat at once: what comes with it has changed."""
         self._call_keeper()
 
     async def stop(self, timeout: float) -> bool:
@@ -219,6 +227,9 @@ class Keeper:
             # After a connection that broke in silence the server may keep its session, with the lock, for a while.
             self._holds_lock = await registry.hold_lock(worker)
         self._note_gone(beats)
+        if beats.is_registered and beats.pauses != self._pauses:
+            self._pauses = beats.pauses
+            self._tell(self._on_pauses, beats.pauses)
         await self._observe(registry, beats)
 
     async def _set_up(self, registry: Registry) -> None:

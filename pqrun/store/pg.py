@@ -37,6 +37,7 @@ from pqrun.store.migrate import Migration, check_schema, migrate
 from pqrun.store.patience import FIRST_SECONDS, MOST_SECONDS, Patience
 from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
 from pqrun.store.producing import Producer
+from pqrun.store.queues import QueueControl
 from pqrun.store.rows import stored_job
 from pqrun.store.selecting import SELECT_SETTINGS
 from pqrun.store.selection import Selection
@@ -58,7 +59,7 @@ class _Server(Protocol):
     def close(self) -> None: ...
 
 
-class PgJobStore:
+class PgJobStore(QueueControl):
     """Jobs in PostgreSQL, without decorators; ``App`` is built on it, and both share tables and workers.
 
     Give ``dsn`` (``postgresql://…``, or ``embedded:PATH`` for a database of the package's own) or ``pool`` (an asyncpg pool, which stays
@@ -297,8 +298,12 @@ class PgJobStore:
 
     def open_selection(self) -> Link:
         """Return a way to run the statements of a selection, whose user closes it; raises NotOpenError."""
+        return self.open_outer_link("select", SELECT_SETTINGS)
+
+    def open_outer_link(self, duty: str, settings: str) -> Link:
+        """Return a way to run statements for whoever is no worker, and closes it; raises NotOpenError."""
         _ = self._source.checked()
-        return self.open_link("select", kept=False, settings=SELECT_SETTINGS, patience=MOST_SECONDS)
+        return self.open_link(duty, kept=False, settings=settings, patience=MOST_SECONDS)
 
     async def wait_end(self, job_id: int, timeout: float | None = None) -> End:
         """Wait until the job has finished and return how. Raises JobNotFound and ResultTimeout."""

@@ -1,11 +1,16 @@
 """The registry of worker processes: register, beat, observe, bury."""
 
+import json
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
 
+from pqrun.job.pause import NO_PAUSES, Pauses
 from pqrun.store.enqueueing import Runs
 
 __all__ = ["Beat", "Beats", "beat", "bury", "deregister", "hold_lock", "probe_locks", "register"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 BEAT_TIMEOUT_SECONDS = 1.5
 """A beat that takes longer is a gap for the observer too, and starts its observation anew."""
@@ -21,10 +26,15 @@ class Beat(NamedTuple):
 
 
 class Beats(NamedTuple):
-    """The answer to a beat: whether our row still counts, and everybody else's."""
+    """The answer to a beat: whether our row still counts, everybody else's, and what is decided for workers from outside.
+
+    ``pauses`` and ``wanted`` (JSON text, None: nothing) say something only where our row still counts.
+    """
 
     is_registered: bool
     others: list[Beat]
+    pauses: Pauses = NO_PAUSES
+    wanted: str | None = None
 
 
 async def register(
@@ -52,7 +62,19 @@ async def beat(session: Runs, worker: int) -> Beats:
     """Advance our counter and read all others."""
     rows = await session.run("beat", worker, timeout=BEAT_TIMEOUT_SECONDS)
     others = [Beat(r["id"], r["beat"], r["worker_id"], r["has_lock"]) for r in rows if not r["is_self"]]
-    return Beats(len(others) < len(rows), others)
+    own = next((r for r in rows if r["is_self"]), None)
+    if own is None:
+        return Beats(False, others)
+    return Beats(True, others, _pauses(own["pauses"]), own["wanted"])
+
+
+def _pauses(text: str | None) -> Pauses:
+    if text is None:
+        return NO_PAUSES
+    # As the times of a claim are read, to the microsecond: the two are compared.
+    return Pauses.of(
+        (kind, name, _EPOCH + timedelta(microseconds=round(at * 1e6))) for kind, name, at in json.loads(text)
+    )
 
 
 async def probe_locks(session: Runs, workers: Sequence[int]) -> frozenset[int]:
