@@ -50,6 +50,7 @@ from pqrun.job.record import Job, JsonObject, JsonValue
 from pqrun.job.shape import FieldChange
 from pqrun.job.signals import Abort, HandlerSignal, RetryAfter, Snooze
 from pqrun.job.state import Status
+from pqrun.job.worker import WorkerState
 from pqrun.run.context import JobContext
 from pqrun.run.middleware import CallNext
 from pqrun.schedules import Preview, Schedules
@@ -59,6 +60,7 @@ from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
 from pqrun.store.selection import Selection
 from pqrun.task import Task
 from pqrun.worker import Worker
+from pqrun.workers import Workers
 
 __all__ = [
     "Abort",
@@ -138,5 +140,7 @@ __all__ = [
     "UndecodableJobs",
     "UnservedJobs",
     "Worker",
+    "WorkerState",
+    "Workers",
     "WrongLoopError",
 ]

@@ -27,6 +27,7 @@ from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection, Pool
 from pqrun.task import DeclarePayload, DeclareTask, Task
 from pqrun.worker import Worker, WorkerOptions
+from pqrun.workers import Workers
 
 __all__ = ["App"]
 
@@ -177,6 +178,11 @@ class App(Registrations[S], QueueCalls):
     def schedules(self) -> Schedules:
         """The stored schedules, to list, add, edit, pause, resume, run and remove; the app must be open."""
         return Schedules(self._opened_store)
+
+    @property
+    def workers(self) -> Workers:
+        """The workers that live, to list and to change while they run; the app must be open."""
+        return Workers(self._opened_store)
 
     def call_by_name(self, job_type: str, payload: Mapping[str, object]) -> Call[object]:
         """Return a call of the task of this name with a payload as it is stored (a JSON object), checked against its model.

@@ -9,6 +9,7 @@ from pqrun.config import WorkerSettings
 from pqrun.job.definition import ScheduleDefinition
 from pqrun.job.pause import Pauses
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
+from pqrun.job.serving import Serving
 from pqrun.job.state import Status
 from pqrun.job.storable import one_line
 from pqrun.run import events as told
@@ -17,6 +18,7 @@ from pqrun.run.blockage import LoopWatch
 from pqrun.run.events import Events
 from pqrun.run.execute import Executor
 from pqrun.run.fetch import Fetcher
+from pqrun.run.groups import GroupName
 from pqrun.run.handler import Handler
 from pqrun.run.hints import Hints
 from pqrun.run.keep import Keeper
@@ -54,7 +56,8 @@ class Crew:
         store: PgJobStore,
         *,
         handlers: Mapping[str, Handler],
-        queues: list[str] | None,
+        serving: Serving,
+        on_wanted: Callable[[str], None],
         worker_id: str,
         state: object,
         settings: WorkerSettings,
@@ -69,6 +72,7 @@ class Crew:
         app: str | None = None,
     ) -> None:
         self._worker_id = worker_id
+        self._serving = serving
         self._settings = settings
         self._events = events
         self._work = work = WorkStore(store, worker_id=worker_id, is_awaited=self._is_awaited)
@@ -81,7 +85,7 @@ class Crew:
             work,
             self._executor,
             unwritten=self._settler.unwritten,
-            queues=queues,
+            serving=serving,
             idle_policy=idle_policy,
             events=events,
             policy=policy,
@@ -104,13 +108,13 @@ class Crew:
             self._services.append(pruner.service)
         self._registered = asyncio.Event()
         self._unsubscribe: Callable[[], None] = lambda: None  # until there is a subscription
-        self._keeper = self._build_keeper(store, direct, policy, queues)
+        self._keeper = self._build_keeper(store, direct, policy, on_wanted)
 
     def _build_executor(self, handlers: Mapping[str, Handler], around: Surroundings, is_ack_sync: bool) -> Executor:
         return Executor(
             handlers=handlers,
             around=around,
-            concurrency=self._settings.concurrency,
+            serving=self._serving,
             grace_seconds=self._settings.shutdown_grace_seconds,
             events=self._events,
             deliver=self._settler.submit,
@@ -132,7 +136,7 @@ class Crew:
         )
 
     def _build_keeper(
-        self, store: PgJobStore, direct: DirectDsn | None, policy: LoopErrorPolicy, queues: list[str] | None
+        self, store: PgJobStore, direct: DirectDsn | None, policy: LoopErrorPolicy, on_wanted: Callable[[str], None]
     ) -> Keeper:
         opener = store.open_direct("keeper", direct)
         if opener is None:
@@ -146,13 +150,13 @@ class Crew:
             lambda: KeptRegistry(
                 opener or store.open_pooled(),
                 store.statements,
-                queues=queues,
                 job_types=[*self._job_types, CLEANUP],
                 schedules=self._declared,
                 on_pooled=self._say_pooled,
                 is_direct=direct is not None,
             ),
             worker_id=self._worker_id,
+            serving=self._serving,
             in_thread=opener is not None,
             observer=Observer(slow_limit(settings.stale_timeout_seconds)) if settings.enable_reaper else None,
             events=self._events,
@@ -163,6 +167,7 @@ class Crew:
             on_dead=self._on_dead,
             on_gone=self._fetcher.on_suspect,
             on_pauses=self._on_pauses,
+            on_wanted=on_wanted,
             watch=LoopWatch(self._executor.in_hand, self._events),
         )
 
@@ -175,7 +180,7 @@ class Crew:
             on_left=self._on_dead,
             on_await=self._settler.await_ids,
             on_schedules=self._scheduler.service.wake,
-            on_pauses=self._on_change,
+            on_change=self._on_change,
         )
 
     def _say_pooled(self) -> None:
@@ -198,7 +203,7 @@ class Crew:
         self._report.start()  # now: before, this worker itself would not count as serving anything
         if not self._leaves_schedules:
             self._scheduler.service.start()  # the same: as declaring anything
-        self._events.emit(told.WorkerStarted(self._worker_id, self._settings.concurrency, self._job_types))
+        self._events.emit(told.WorkerStarted(self._worker_id, self._serving.concurrency, self._job_types))
 
     async def hold_beats(self) -> int | None:
         """Give no sign of life until ``resume_beats``; return the row of the registry."""
@@ -207,6 +212,16 @@ class Crew:
     def resume_beats(self) -> None:
         """Beat again."""
         self._keeper.resume()
+
+    def serve(self, serving: Serving) -> None:
+        """Serve other queues from now on, or with other numbers."""
+        self._serving = serving
+        queues = "all queues" if serving.queues is None else ", ".join(map(one_line, serving.queues))
+        slots = f"{serving.concurrency} jobs at once"
+        _LOGGER.info("worker %s now serves %s, %s", one_line(self._worker_id), queues, slots)
+        self._executor.serve(serving)
+        self._fetcher.serve(serving)
+        self._keeper.serve(serving)
 
     def stop_soon(self) -> None:
         """Start nothing more; ``stop`` does the rest."""
@@ -277,8 +292,8 @@ class Crew:
     def _on_due(self, seconds: float) -> None:
         self._fetcher.on_due(seconds)
 
-    def _on_room(self) -> None:
-        self._fetcher.on_room()
+    def _on_room(self, group: GroupName) -> None:
+        self._fetcher.on_room(group)
 
 
 def _is_recovery(kind: type[told.Event]) -> bool:

@@ -2,7 +2,8 @@
 
 Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 128 + the signal's number for what was interrupted. Some have
 their own: of ``check`` 1 means that it found problems, 2 that it could not look; of ``cancel``, ``retry``, ``delete``, ``move`` and
-``prioritize`` 1 means that some jobs were refused, 2 that it was not done.
+``prioritize`` 1 means that some jobs were refused, 2 that it was not done; of ``pause`` and ``resume`` 2 means that it was not done, of
+``workers set`` 1 that no such worker lives.
 """
 
 import sys
@@ -16,8 +17,10 @@ from pqrun.cli.bulk import cancel, delete, move, prioritize, retry
 from pqrun.cli.check import check
 from pqrun.cli.demo.command import demo
 from pqrun.cli.migrate import migrate
+from pqrun.cli.queues import pause, queues, resume
 from pqrun.cli.schedules import schedules
 from pqrun.cli.worker import worker
+from pqrun.cli.workers import workers
 from pqrun.errors import OptionError, PqrunError
 
 __all__ = ["cli", "run"]
@@ -41,9 +44,13 @@ cli.command()(retry)
 cli.command()(delete)
 cli.command()(move)
 cli.command()(prioritize)
+cli.command()(queues)
+cli.command()(pause)
+cli.command()(resume)
 cli.command()(demo)
 cli.command()(bench)
 cli.add_typer(schedules)
+cli.add_typer(workers)
 
 
 def _tell_version(wanted: bool) -> None:

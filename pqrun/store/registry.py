@@ -6,11 +6,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from pqrun.job.pause import NO_PAUSES, Pauses
+from pqrun.job.serving import Serving
 from pqrun.store.enqueueing import Runs
 
-__all__ = ["Beat", "Beats", "beat", "bury", "deregister", "hold_lock", "probe_locks", "register"]
+__all__ = ["Beat", "Beats", "beat", "bury", "deregister", "hold_lock", "probe_locks", "register", "serve"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+EVERYTHING: Final = Serving(None, 1, shared=1)
 
 BEAT_TIMEOUT_SECONDS = 1.5
 """A beat that takes longer is a gap for the observer too, and starts its observation anew."""
@@ -43,13 +46,22 @@ async def register(
     hostname: str,
     pid: int,
     *,
-    queues: Sequence[str] | None = None,
+    serving: Serving = EVERYTHING,
     job_types: Sequence[str] = (),
     schedules: Sequence[str] = (),
 ) -> int:
-    """Add a row for this process, with what it serves (queues None: all) and declares; return its id, which claims carry."""
-    rows = await session.run("register", worker_id, hostname, pid, queues, job_types, schedules, timeout=5.0)
+    """Add a row for this process, with what it serves and declares; return its id, which claims carry."""
+    served = serving.concurrency, json.dumps(serving.slots)
+    rows = await session.run(
+        "register", worker_id, hostname, pid, serving.queues, job_types, schedules, *served, timeout=5.0
+    )
     return int(rows[0]["id"])
+
+
+async def serve(session: Runs, worker: int, serving: Serving) -> None:
+    """Say what this worker serves from now on."""
+    served = serving.queues, serving.concurrency, json.dumps(serving.slots)
+    await session.run("serve", worker, *served, timeout=5.0)
 
 
 async def hold_lock(session: Runs, worker: int) -> bool:

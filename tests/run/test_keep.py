@@ -11,6 +11,7 @@ import pytest
 from pqrun.errors import DatabaseUnavailableError
 from pqrun.job.pause import NO_PAUSES, Pauses
 from pqrun.job.policy import LoopErrorPolicy
+from pqrun.job.serving import Serving
 from pqrun.run.events import Events, LoopFailed, LoopResumed, WorkerDied
 from pqrun.run.keep import Keeper
 from pqrun.run.observe import Observer
@@ -34,6 +35,7 @@ class Registry:
         self.is_registered = True
         self.is_pooled = False
         self.pauses = NO_PAUSES
+        self.wanted: str | None = None
         self.locks_refused = 0
         self.others: list[Beat] = []
         self.free: frozenset[int] = frozenset()
@@ -51,7 +53,10 @@ class Registry:
         if waiting := self.failures.get(call[0]):
             raise waiting.pop(0)
 
-    async def register(self, worker_id: str, hostname: str, pid: int) -> int:
+    async def serve(self, worker: int, serving: Serving) -> None:
+        self.note("serve", str(worker), str(serving.concurrency))
+
+    async def register(self, worker_id: str, hostname: str, pid: int, serving: Serving) -> int:
         self.note("register", worker_id)
         self.next_id += 1
         self.is_registered = True
@@ -75,7 +80,7 @@ class Registry:
             self.three_beats.set()
         if waiting := self.failures.get("beat"):
             raise waiting.pop(0)
-        return Beats(self.is_registered, self.others, self.pauses)
+        return Beats(self.is_registered, self.others, self.pauses, self.wanted)
 
     async def probe_locks(self, workers: list[int]) -> frozenset[int]:
         self.note("probe_locks", *map(str, workers))
@@ -131,6 +136,7 @@ class Told:
     dead: int = 0
     gone: int = 0
     pauses: list[Pauses] = field(default_factory=list)
+    wanted: list[str] = field(default_factory=list)
     threads: set[str] = field(default_factory=set)
 
     def on_registered(self, worker: int) -> None:
@@ -160,6 +166,7 @@ def make_keeper(
     return Keeper(
         lambda: registry,
         worker_id="w",
+        serving=Serving(None, 1, shared=1),
         in_thread=in_thread,
         observer=observer,
         events=events,
@@ -170,6 +177,7 @@ def make_keeper(
         on_dead=told.on_dead,
         on_gone=told.on_gone,
         on_pauses=told.on_pauses,
+        on_wanted=told.wanted.append,
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from pqrun.errors import ArgumentsError, DatabaseUnavailableError, NotOpenError, OptionError
 from pqrun.job.pause import Pause, Pauses
+from pqrun.job.serving import Serving
 from pqrun.job.state import Status
 from pqrun.store import PgJobStore, queues
 from pqrun.store.claiming import Claimer, Lane
@@ -166,7 +167,7 @@ async def test_what_is_paused_is_not_called_unserved(
 async def test_a_long_queue_hides_no_unserved_job_of_another(
     connection: asyncpg.Connection, session: Session, link: KeptLink
 ) -> None:
-    await register(session, "one", "h", 1, queues=["a"], job_types=["t"])
+    await register(session, "one", "h", 1, serving=Serving(("a",), 1), job_types=["t"])
     await connection.execute("INSERT INTO pqrun.jobs (job_type, queue) SELECT 't', 'a' FROM generate_series(1, 2000)")
     await make_job(connection, queue="b")
     assert await find_unserved(link) == [("b", "t")]
@@ -184,13 +185,13 @@ async def test_queues_are_told_with_their_counts_and_pauses(
     await make_job(connection, status=Status.SCHEDULED, attempts=2)
     await make_job(connection, status=Status.DONE, queue="over")
     await store.pause(queue="mail", reason="provider down")
-    await register(session, "one", "h", 1, queues=["idle"], job_types=["t"])
+    await register(session, "one", "h", 1, serving=Serving(("idle",), 3, {"idle": 3}), job_types=["t"])
     default, idle, mail = await store.queues()
     assert (default.name, default.ready, default.running, default.scheduled, default.failing) == ("default", 3, 1, 2, 1)
     assert default.at_least == frozenset()
     assert default.oldest_ready_seconds is not None
     assert 3_600 <= default.oldest_ready_seconds < 7_200
-    assert (idle.name, idle.ready, idle.workers, idle.oldest_ready_seconds) == ("idle", 0, 1, None)
+    assert (idle.name, idle.ready, idle.workers, idle.slots, idle.oldest_ready_seconds) == ("idle", 0, 1, 3, None)
     assert (mail.name, mail.reason, mail.workers) == ("mail", "provider down", 0)
     assert mail.paused_at == (await store.paused())[0].paused_at
 

@@ -206,6 +206,23 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "clock": "timestamptz",
         },
     ),
+    "find_workers": (
+        "",
+        {
+            "id": "int8",
+            "worker_id": "text",
+            "hostname": "text",
+            "pid": "int4",
+            "queues": "text[]",
+            "slots": "text",
+            "concurrency": "int4",
+            "job_types": "text[]",
+            "wanted": "text",
+            "started_at": "timestamptz",
+            "beat_at": "timestamptz",
+            "running": "int8",
+        },
+    ),
     "find_shapes": ("text[]", {"job_type": "text", "version": "int4", "shape": "text"}),
     "find_unserved": ("int4 int4", {"queue": "text", "job_type": "text"}),
     "find_waiting": ("int8[]", _WAITING),
@@ -243,7 +260,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "prune": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
-    "register": ("text text int4 text[] text[] text[]", {"id": "int8"}),
+    "register": ("text text int4 text[] text[] text[] int4 text", {"id": "int8"}),
     "remove_schedule": ("text", {"app": "text", "removed": "bool"}),
     "relane_many": ("int8[] text[] text int2", _DONE),
     "renew": ("int8[] int8[]", {"id": "int8", "claim_id": "int8", "is_cancelled": "bool"}),
@@ -252,6 +269,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "retry": ("int8 bool", {"job_type": "text", "dedupe_key": "text", "retried": "bool", "told": "int8"}),
     "run_schedule": ("text", {"id": "int8", "busy_id": "int8", "holder_id": "int8", "told": "int8"}),
     "retry_many": ("int8[] text[]", _DONE),
+    "serve": ("int8 text[] int4 text", {"id": "int8"}),
     "settle": (
         "text text text text[] text[] text float8[] int4[] int4[] int4[] int4[] int8[]",
         {
@@ -266,6 +284,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "shift_times": ("float8", {"jobs": "int8", "told": "int8"}),
     "survey": ("text[] int4", {"queue": "text", "priority": "int2", "suspect": "bool"}),
     "take_ids": ("int4", {"id": "int8"}),
+    "want": ("int8[] text", {"id": "int8", "told": "bool"}),
     "touch_schedules": ("text[] text[] text", {"name": "text"}),
 }
 """File → types of its parameters, in order; and name → type of its columns."""
