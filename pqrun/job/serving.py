@@ -1,6 +1,7 @@
 """What a worker serves: its queues, and how many handlers of each run at once. Values and decisions."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, TypeAlias
 
 import msgspec
@@ -22,7 +23,7 @@ CONCURRENCY_DEFAULT: Final = 1
 CONCURRENCY_MAX: Final = 10_000
 """More handlers at once than one process can feed; also keeps the number inside every column and limit it reaches."""
 
-Queues: TypeAlias = Collection[str] | Mapping[str, int | None] | None
+Queues: TypeAlias = Sequence[str] | AbstractSet[str] | Mapping[str, int | None] | None
 """``queues=``: names, or names with the handlers that each may run at once (None: a part of what is left); None: all queues."""
 
 

@@ -56,7 +56,7 @@ VARIABLES = {"PQRUN_DSN", "DATABASE_URL", TEST_DSN, *(variable.name for variable
 RUN_COMMANDS = ("migrate", "--version")
 """Commands of pqrun that are cheap enough to be run as they stand; of others the help must know every option."""
 
-COMMAND_GROUPS = ("schedules",)
+COMMAND_GROUPS = ("schedules", "workers")
 """Commands whose first word is a command of their own."""
 
 SERVE = """

@@ -275,9 +275,11 @@ class StoreMachine(Machine):
         else:
             self.do(pause)
         self.do(pause)  # a second time: nothing changes
+        self.do(PauseOrResume("queue", "elsewhere", True))
         self.claim_all(slot)
         self.do(PauseOrResume(pause.kind, pause.name, False))
         self.do(PauseOrResume(pause.kind, pause.name, False))
+        self.do(PauseOrResume("queue", "elsewhere", False))
         self.claim_all(slot)
 
     # Maintenance, and time.

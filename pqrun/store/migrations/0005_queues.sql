@@ -28,7 +28,7 @@ ALTER TABLE /*$schema*/pqrun.workers
     ADD COLUMN slots       jsonb NOT NULL DEFAULT '{}', -- queue → handlers of its own at once; the others share what is left
     ADD COLUMN wanted      jsonb;                       -- what an operator wants of this worker; its beat brings it there
 
--- Rights: who may use the registry of workers may use the pauses.
+-- Rights: who may use the registry of workers may use the pauses, and claim.
 DO $pqrun$
 DECLARE
     granted record;
@@ -39,6 +39,8 @@ BEGIN
         EXECUTE format('GRANT %s ON TABLE %s TO %s %s', granted.privilege_type, /*$literal*/'pqrun.pauses'::regclass,
                        CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END,
                        CASE WHEN granted.is_grantable THEN 'WITH GRANT OPTION' ELSE '' END);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', /*$literal*/'pqrun.paused'::regproc || '()',
+                       CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END);
     END LOOP;
 END
 $pqrun$;
