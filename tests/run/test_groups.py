@@ -19,6 +19,7 @@ from pqrun.store import PgJobStore, workers
 from pqrun.workers import Workers
 from tests.run.making import Bench, claim_of, make_job
 from tests.run.working import wait_finished, working
+from tests.support import rows
 from tests.support.waiting import wait_until
 
 Context = JobContext[Any]
@@ -211,3 +212,40 @@ async def test_an_operator_changes_a_worker_from_outside(store: PgJobStore, capl
             await wait_until(lambda: "stays as it is: concurrency" in caplog.text)
             gate.go.set()
     assert "worker web-1 now serves mail, 2 jobs at once" in caplog.text
+
+
+async def test_a_suspect_waits_for_a_slot_of_its_own_queue_and_holds_no_other_up(
+    store: PgJobStore, connection: asyncpg.Connection
+) -> None:
+    gate = Gate()
+    async with working(store, {"slow": gate, "t": quick}, queues={"default": 2, "mail": 1}, idle_policy=SLEEPY) as crew:
+        blocking = await store.enqueue("slow", {}, queue="mail")
+        await wait_until(lambda: gate.started == [blocking])
+        suspect = await rows.make_job(connection, job_type="slow", queue="mail", lost=1, attempts=1)
+        crew.worker._crew._fetcher.on_suspect()  # type: ignore[union-attr]  # it runs
+        for _ in range(5):
+            await wait_finished(store, await store.enqueue("t", {}))
+        assert gate.started == [blocking]
+        gate.go.set()
+        assert (await wait_finished(store, suspect)).attempts == 2
+
+
+async def test_what_lies_below_the_cursor_of_a_full_queue_is_found_when_it_has_room(
+    store: PgJobStore, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scan from the start that comes while a queue has no slot free is made up for by that queue's next claim."""
+    monkeypatch.setattr("pqrun.run.cursor.SCAN_LEAST_SECONDS", 0.1)
+    gate = Gate()
+    async with working(store, {"slow": gate, "t": quick}, queues={"default": 2, "mail": 1}) as crew:
+        await wait_finished(store, await store.enqueue("t", {}, queue="mail"))
+        blocking = await store.enqueue("slow", {}, queue="mail")
+        await wait_until(lambda: gate.started == [blocking])
+        late = await rows.make_job(connection, queue="mail", place=1)
+        fetcher = crew.worker._crew._fetcher  # type: ignore[union-attr]  # it runs
+        fetcher._unscanned.clear()
+        fetcher.on_reconnect()
+        await wait_finished(store, await store.enqueue("t", {}))
+        await wait_until(lambda: fetcher._unscanned == {"mail"})
+        monkeypatch.setattr("pqrun.run.cursor.SCAN_LEAST_SECONDS", 3_600.0)
+        gate.go.set()
+        await wait_finished(store, late)
