@@ -66,6 +66,7 @@ class Lanes:
         self._turn = 0  # counts full claims
         self._order: list[Lane] = []  # of the last claim
         self._next_scan = 0.0
+        self._is_scan_asked = False
         self.serve(queues, own)
 
     def serve(self, queues: Iterable[str] | None, own: Iterable[str] = ()) -> None:
@@ -96,7 +97,12 @@ class Lanes:
 
     def is_scan_due(self, now: float) -> bool:
         """Whether the next claim should start from the beginning."""
-        return now >= self._next_scan
+        return self._is_scan_asked or now >= self._next_scan
+
+    def scanning(self) -> None:
+        """Note that one begins: what is asked for from now on is not answered by it, and one that fails is still due."""
+        self._is_scan_asked = False
+        self._next_scan = 0.0
 
     def scanned(self, started: float, now: float) -> None:
         """Note a claim from the start, with the survey before it: the longer it took, the later comes the next."""
@@ -104,11 +110,11 @@ class Lanes:
 
     def scan_in(self, now: float) -> float:
         """Return the seconds until a claim from the start is due."""
-        return max(self._next_scan - now, 0.0)
+        return 0.0 if self._is_scan_asked else max(self._next_scan - now, 0.0)
 
     def scan_soon(self) -> None:
-        """Make the next claim one from the start: after a reconnect, or when rows came back below the cursors."""
-        self._next_scan = 0.0
+        """Make the next claim one from the start, whatever is under way: after a reconnect, or when rows came back below the cursors."""
+        self._is_scan_asked = True
 
     def boundaries(self, now: float, *, from_start: bool, group: GroupName = SHARED) -> list[tuple[Lane, int]]:
         """Return the lanes of a group, highest priority first, each with the place behind which to look.

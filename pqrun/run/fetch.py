@@ -226,6 +226,7 @@ class Fetcher:
         is_scan = self._lanes.is_scan_due(now)
         if is_scan:
             self._is_hinted = False  # before the look: a hint that comes meanwhile counts
+            self._lanes.scanning()
             await self._survey()
         if now >= self._next_due:
             await self._promote()

@@ -89,6 +89,19 @@ def test_a_claim_from_the_start_can_be_asked_for() -> None:
     assert lanes.is_scan_due(10.0)
 
 
+def test_a_scan_that_is_asked_for_while_one_is_under_way_comes_after_it() -> None:
+    lanes = make_lanes()
+    lanes.scanning()
+    lanes.scan_soon()
+    lanes.scanned(10.0, 10.0)
+    assert lanes.is_scan_due(10.0)
+    assert lanes.scan_in(10.0) == 0.0
+    lanes.scanning()
+    assert lanes.is_scan_due(10.0)  # until it has succeeded
+    lanes.scanned(10.0, 10.0)
+    assert not lanes.is_scan_due(10.0)
+
+
 def test_higher_priorities_come_first_and_queues_of_one_priority_take_turns() -> None:
     a, b, c, urgent = Lane("a", 0), Lane("b", 0), Lane("c", 0), Lane("c", 9)
     lanes = make_lanes(a, b, c, urgent)

@@ -8,6 +8,7 @@ from datetime import datetime
 import pytest
 
 from pqrun.errors import DatabaseUnavailableError, SchemaError
+from pqrun.job.pause import Pauses
 from pqrun.job.policy import IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.record import Claim, Job
 from pqrun.job.serving import Serving
@@ -358,6 +359,34 @@ async def test_a_reconnect_makes_it_look_everywhere_again() -> None:
         await wait_until(lambda: shelf.surveys > before)
         await wait_until(lambda: len(shelf.promoted_after) == 3)
     assert shelf.promoted_after == [None, NOW, None]
+
+
+async def test_a_resume_during_a_scan_makes_it_look_everywhere_again() -> None:
+    shelf, slots = Shelf(), Slots()
+    paused = Pauses({"mail": NOW}, {})
+    async with fetching(shelf, slots) as fetcher:
+
+        def resume() -> None:  # the promotion is a part of the scan's tick
+            shelf.during_promote = lambda: None
+            fetcher.on_pauses(paused)
+            fetcher.on_pauses(Pauses())
+
+        shelf.during_promote = resume
+        await wait_until(lambda: shelf.surveys == 2, seconds=5)
+
+
+async def test_what_is_paused_is_no_reason_to_look() -> None:
+    shelf, slots = Shelf(), Slots()
+    async with fetching(shelf, slots) as fetcher:
+        await resting(shelf)
+        fetcher.on_pauses(Pauses({"mail": NOW}, {}))
+        before = len(shelf.claims)
+        for _ in range(5):
+            fetcher.on_ready(Lane("mail", 0))
+            for _ in range(20):
+                await asyncio.sleep(0)
+        assert len(shelf.claims) == before
+        assert shelf.surveys == 1
 
 
 async def test_an_error_of_the_database_is_told_and_the_next_claim_works() -> None:
