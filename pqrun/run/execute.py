@@ -150,8 +150,8 @@ class Executor:
         self._schedule_sweep()
 
     def _sorted(self, jobs: Sequence[Job]) -> list[tuple[Group, Sequence[Job]]]:
-        if len(self._groups.all) == 1:
-            return [(self._groups.shared, jobs)]
+        if self._groups.only is not None:
+            return [(self._groups.only, jobs)]
         meant: dict[GroupName, list[Job]] = {}
         for job in jobs:
             meant.setdefault(self._groups.of(job.queue).name, []).append(job)
@@ -162,7 +162,7 @@ class Executor:
         self._is_alone = True
         try:
             if await self._wait_alone(job) and not self._pauses.takes_back(job):
-                self._start(job)
+                self._start(job, self._groups.of(job.queue))
                 claim = Claim(job.id, job.claim_id or 0)
                 await self._wait_until(lambda: claim not in self._running, ALONE_SECONDS)
             else:
@@ -241,9 +241,8 @@ class Executor:
         return self._pauses.takes_back(job) or not self._serving.serves(job.queue)
 
     def _still_wanted(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        for job in jobs:
-            if self._is_unwanted(job):
-                self._release(job)
+        for job in filter(self._is_unwanted, jobs):
+            self._release(job)
         return [job for job in jobs if not self._is_unwanted(job)]
 
     # Stopping.
@@ -291,17 +290,17 @@ class Executor:
 
     def _fill(self, group: Group) -> None:
         while group.waiting and group.running < group.limit and not (self._is_alone or self._is_closed):
-            self._start(group.waiting.popleft()[0])
+            self._start(group.waiting.popleft()[0], group)
 
     def _fill_all(self) -> None:
         for group in self._groups.all:
             self._fill(group)
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: Job, group: Group) -> None:
         attempt = Attempt(job, self._handlers[job.job_type], self._around)
         self._last_start = attempt.started
         self._running[attempt.claim] = attempt
-        self._groups.of(job.queue).running += 1
+        group.running += 1
         if self._tells_picked:
             self._events.emit(events.Picked(job))
         # The attempt keeps its task alive: the loop itself holds tasks weakly.
@@ -326,7 +325,7 @@ class Executor:
 
     def _ended(self, attempt: Attempt, outcome: Outcome | Completed | None, *, is_delivered: bool) -> None:
         del self._running[attempt.claim]
-        group = self._groups.of(attempt.job.queue)
+        group = self._groups.only or self._groups.of(attempt.job.queue)
         group.running -= 1
         if outcome is None:
             if not attempt.is_completed:  # else its own transaction decides, and has not yet

@@ -65,11 +65,13 @@ class Groups:
         self.all: tuple[Group, ...] = (self.shared,)
         self.names: tuple[GroupName, ...] = (SHARED,)
         """Of those that have slots."""
+        self.only: Group | None = self.shared
+        """The one group, where no queue has a number."""
         self.serve(serving, ())
 
     def of(self, queue: str) -> Group:
-        """Return the group that a queue is in."""
-        return self._own.get(queue, self.shared) if self._own else self.shared
+        """Return the group that a queue is in; ``only`` is quicker, where there is one."""
+        return self._own.get(queue, self.shared)
 
     def named(self, name: GroupName) -> Group:
         """Return a group by its name; one that is there no more is the shared one."""
@@ -85,6 +87,7 @@ class Groups:
             self._own[queue] = group
         self.shared.limit = self.shared.prefetch.concurrency = serving.shared
         self.all = (self.shared, *self._own.values())
+        self.only = None if self._own else self.shared
         self.names = tuple(group.name for group in self.all if group.limit > 0)
         for group in self.all:
             group.running = 0

@@ -16,10 +16,17 @@ CREATE TABLE /*$schema*/pqrun.pauses (
 -- -1 is no worker's key (hold_lock.sql).
 CREATE FUNCTION /*$schema*/pqrun.paused(OUT queues text[], OUT tasks text[]) LANGUAGE plpgsql VOLATILE AS $pqrun$
 BEGIN
-    PERFORM pg_catalog.pg_advisory_xact_lock_shared(pg_catalog.hashtext(/*$channel*/'pqrun'), -1);
-    SELECT coalesce(pg_catalog.array_agg(p.name) FILTER (WHERE p.kind = 'queue'), '{}'),
-           coalesce(pg_catalog.array_agg(p.name) FILTER (WHERE p.kind = 'task'), '{}')
-      INTO queues, tasks FROM /*$schema*/pqrun.pauses p;
+    queues := '{}';
+    tasks := '{}';
+    -- As expressions, not queries, where that will do: this runs with every claim.
+    IF pg_catalog.pg_advisory_xact_lock_shared(pg_catalog.hashtext(/*$channel*/'pqrun'), -1) IS NULL THEN
+        RETURN;
+    END IF;
+    IF EXISTS (SELECT FROM /*$schema*/pqrun.pauses) THEN
+        SELECT coalesce(pg_catalog.array_agg(p.name) FILTER (WHERE p.kind = 'queue'), '{}'),
+               coalesce(pg_catalog.array_agg(p.name) FILTER (WHERE p.kind = 'task'), '{}')
+          INTO queues, tasks FROM /*$schema*/pqrun.pauses p;
+    END IF;
 END
 $pqrun$;
 
