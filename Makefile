@@ -8,7 +8,7 @@ JOBS ?= 2
 CHECKED := pqrun _pqrun_pytestplugin.py tests examples benchmarks
 MINUTES ?= 2
 
-.PHONY: demo test faults chaos check full build clean
+.PHONY: demo test faults chaos check docs versions full build clean
 
 demo: $(VENV)/.demo  ## index the standard library with jobs, on a database of its own
 	$(BIN)/pqrun demo
@@ -29,9 +29,15 @@ check: $(VENV)/.test  ## lint, types, import contracts
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
-full: check  ## everything, faults, slow tests and ten minutes of chaos too
+versions:  ## wheel, source archive and tests on each Python, with the lowest dependencies, and on PostgreSQL 16
+	.ci/versions
+
+full: check versions  ## everything, faults, slow tests and ten minutes of chaos too
 	$(PYTEST)
 	$(BIN)/python -m benchmarks chaos --minutes 10
+
+docs: $(VENV)/.docs  ## the site of docs/, in build/site
+	$(BIN)/zensical build --strict
 
 build: $(VENV)/.test  ## the wheel and the source archive
 	$(BIN)/python -m build --no-isolation
@@ -48,6 +54,12 @@ $(VENV)/.test: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,uvloop]" --group test
 	touch $@ $(VENV)/.demo
+
+# Apart from the others: the site's generator is no part of what the tests need.
+$(VENV)/.docs: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	touch $@
 
 clean:
 	rm -rf $(VENV) dist build .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -27,6 +27,7 @@ from pqrun.errors import (
     PayloadError,
     PayloadVersionError,
     PqrunError,
+    QueryError,
     ResultDecodeError,
     ResultError,
     ResultTimeout,
@@ -39,18 +40,22 @@ from pqrun.errors import (
     WrongLoopError,
 )
 from pqrun.handle import Call, JobHandle
+from pqrun.job.attempts import ErrorGroup, JobAttempt
 from pqrun.job.bulk import BulkProgress, BulkReport, Refusal, RefusalReason
 from pqrun.job.definition import Schedule, ScheduleDefinition
+from pqrun.job.explaining import Explanation, Reason, Why
+from pqrun.job.failure import FailureKind
 from pqrun.job.filter import JobFilter
+from pqrun.job.listing import JobCount, JobLine, Listing
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.pause import Pause
 from pqrun.job.policy import BackoffPolicy, ExponentialBackoff, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.queue import QueueState
 from pqrun.job.record import Job, JsonObject, JsonValue
+from pqrun.job.registered import RegisteredWorker
 from pqrun.job.shape import FieldChange
 from pqrun.job.signals import Abort, HandlerSignal, RetryAfter, Snooze
 from pqrun.job.state import Status
-from pqrun.job.worker import WorkerState
 from pqrun.run.context import JobContext
 from pqrun.run.middleware import CallNext
 from pqrun.schedules import Preview, Schedules
@@ -87,23 +92,30 @@ __all__ = [
     "DeferError",
     "Deferral",
     "EmbeddedError",
+    "ErrorGroup",
+    "Explanation",
     "ExponentialBackoff",
+    "FailureKind",
     "FieldChange",
     "HandlerSignal",
     "HandlerTimeout",
     "IdlePollPolicy",
     "Job",
+    "JobAttempt",
     "JobBusy",
     "JobCancelled",
     "JobContext",
+    "JobCount",
     "JobError",
     "JobFailed",
     "JobFilter",
     "JobHandle",
+    "JobLine",
     "JobNotFound",
     "JobSelection",
     "JsonObject",
     "JsonValue",
+    "Listing",
     "LoopErrorPolicy",
     "MissingExtraError",
     "NotOpenError",
@@ -116,9 +128,12 @@ __all__ = [
     "Pool",
     "PqrunError",
     "Preview",
+    "QueryError",
     "QueueState",
+    "Reason",
     "Refusal",
     "RefusalReason",
+    "RegisteredWorker",
     "ResultDecodeError",
     "ResultError",
     "ResultTimeout",
@@ -139,8 +154,8 @@ __all__ = [
     "Task",
     "UndecodableJobs",
     "UnservedJobs",
+    "Why",
     "Worker",
-    "WorkerState",
     "Workers",
     "WrongLoopError",
 ]

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar, overload
 
 from typing_extensions import TypeVar as TypeVarWithDefault
@@ -173,6 +173,11 @@ class App(Registrations[S], QueueCalls):
             return task
 
         return register if function is None else register(function)
+
+    @property
+    def tasks(self) -> "Mapping[str, Task[..., Any, Any, S]]":
+        """The declared tasks by their names; a view, which shows tasks declared later too."""
+        return MappingProxyType(self._tasks)
 
     @property
     def schedules(self) -> Schedules:

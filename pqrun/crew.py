@@ -103,9 +103,8 @@ class Crew:
         self._scheduler = Scheduler(
             work, definitions=schedules or (), app=app, job_types=list(handlers), events=events, policy=policy
         )
-        if retention is not None:
-            pruner = Pruner(work, age_seconds=retention.total_seconds(), events=events, policy=policy)
-            self._services.append(pruner.service)
+        age_seconds = None if retention is None else retention.total_seconds()
+        self._services.append(Pruner(work, age_seconds=age_seconds, events=events, policy=policy).service)
         self._registered = asyncio.Event()
         self._unsubscribe: Callable[[], None] = lambda: None  # until there is a subscription
         self._keeper = self._build_keeper(store, direct, policy, on_wanted)

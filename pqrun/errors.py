@@ -10,6 +10,7 @@
     │   ├── ArgumentsError            arguments that a task does not take (also a TypeError)
     │   ├── PayloadError              the payload does not satisfy the model, or cannot be stored
     │   ├── OptionError               an impossible option; names it
+    │   │   └── QueryError            a query that cannot be read; has ``position``
     │   └── DedupeKeyError            a key that cannot be made from this payload
     ├── NotOpenError                  the app or store was not opened
     ├── WrongLoopError                opened in another event loop or process, or a synchronous call inside a running loop
@@ -66,6 +67,7 @@ __all__ = [
     "PayloadError",
     "PayloadVersionError",
     "PqrunError",
+    "QueryError",
     "ResultDecodeError",
     "ResultError",
     "ResultTimeout",
@@ -119,6 +121,17 @@ class PayloadError(DeferError):
 
 class OptionError(DeferError):
     """An option has an impossible value; the message names the option, what was expected and what came."""
+
+
+class QueryError(OptionError):
+    """A query such as ``state:failed task:send_*`` cannot be read; the message says where, what was expected, and the nearest key.
+
+    ``position`` is the character where it goes wrong, from 1. No value of a payload or an error is in the message.
+    """
+
+    def __init__(self, reason: str, position: int) -> None:
+        super().__init__(f"query, character {position}: {reason}")
+        self.position = position
 
 
 class DedupeKeyError(DeferError):

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from pqrun.errors import JobCancelled, JobFailed, JobNotFound, OptionError, ResultDecodeError, ResultError
+from pqrun.job.attempts import JobAttempt
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.record import Job, NewJob
 from pqrun.job.state import Status
@@ -60,6 +61,10 @@ class JobHandle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         """Return the row as it is now; raises JobNotFound when it was never there, deleted, or removed by retention."""
         return await self._find(self._portal.opened_store())
 
+    async def attempts(self) -> list[JobAttempt]:
+        """Return the attempts that did not succeed, newest last: the last 20; none where there is no such job."""
+        return await self._portal.opened_store().attempts(self.id)
+
     async def result(self, timeout: float | timedelta | None = None) -> R_co:
         """Wait until the job has ended and return what its handler returned, as the declared type.
 
@@ -89,6 +94,10 @@ class JobHandle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
     def job_sync(self) -> Job:
         """Do what ``job`` does, from synchronous code; see ``defer_sync``."""
         return self._portal.run(self._find, instead="await job.job()")
+
+    def attempts_sync(self) -> list[JobAttempt]:
+        """Do what ``attempts`` does, from synchronous code; see ``defer_sync``."""
+        return self._portal.run(lambda store: store.attempts(self.id), instead="await job.attempts()")
 
     def result_sync(self, timeout: float | timedelta | None = None) -> R_co:
         """Do what ``result`` does, from synchronous code; see ``defer_sync``. Ctrl-C ends the wait, not the job."""

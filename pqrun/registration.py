@@ -53,6 +53,11 @@ class Registrations(Generic[S]):
         """For each declared job_type, what a worker needs to run it; a view, which shows tasks declared later too."""
         return MappingProxyType(self._handlers)
 
+    @property
+    def declared_schedules(self) -> Mapping[str, ScheduleDefinition]:
+        """What code declares, by name; a view. What operators made of it stands in the database: ``jobs.schedules``."""
+        return MappingProxyType(self._schedules)
+
     def middleware(
         self, function: Callable[[JobContext[S], CallNext], Awaitable[V]], /
     ) -> Callable[[JobContext[S], CallNext], Awaitable[V]]:

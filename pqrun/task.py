@@ -13,10 +13,10 @@ from typing_extensions import Unpack
 
 from pqrun.declaration import CallOptions, Declared, Placement, ResultValue
 from pqrun.deferral import DeferHooks
-from pqrun.errors import PayloadDecodeError, PayloadError
+from pqrun.errors import DeclarationError, PayloadDecodeError, PayloadError
 from pqrun.handle import Call, JobHandle
 from pqrun.job.options import check_job_id, is_beyond_job_ids
-from pqrun.job.record import Enqueued, Job
+from pqrun.job.record import Enqueued, Job, JsonObject
 from pqrun.portal import Portal
 from pqrun.run.context import JobContext
 from pqrun.run.handler import Handler
@@ -149,6 +149,29 @@ class Task(Generic[P, M, R, S]):
         """
         placement = self._placement.overlaid(**options)
         return Task(self._declared, self._portal, self._hooks, placement, self._handler)
+
+    def payload_schema(self) -> JsonObject:
+        """Return the JSON Schema (2020-12) of a stored payload: an object with one property per field, under its stored name.
+
+        Limits, formats and defaults are in it, where the model has them and JSON can say them. Made anew at each call. Raises
+        DeclarationError where the model's own code does not give its schema.
+        """
+        return self._schema("payload", self._declared.signature.codec.schema)
+
+    def result_schema(self) -> JsonObject:
+        """Return the JSON Schema (2020-12) of a stored result, which may be ``null`` where the handler may return None.
+
+        Made anew at each call. Raises DeclarationError where the model's own code does not give its schema.
+        """
+        return self._schema("result", self._declared.result.schema)
+
+    def _schema(self, what: str, make: Callable[[], JsonObject]) -> JsonObject:
+        try:
+            return make()
+        except Exception as error:  # the border to user code
+            raise DeclarationError(
+                f"{self.name}: its {what} gives no JSON Schema ({type(error).__name__}) [{self.where}]"
+            ) from error
 
     def handle(self, job_id: int) -> JobHandle[R]:
         """Return the handle of a job of this task from its id; the database is asked when the handle is used."""

@@ -1,13 +1,13 @@
-"""``jobs.workers``: the workers that live, and what is wanted of them from outside."""
+"""``jobs.workers``: the registered workers, and what is wanted of them from outside."""
 
 from collections.abc import Callable
 
 import msgspec
 
 from pqrun.errors import ArgumentsError
+from pqrun.job.registered import RegisteredWorker
 from pqrun.job.serving import Queues
 from pqrun.job.wanted import UNCHANGED, wanted_text
-from pqrun.job.worker import WorkerState
 from pqrun.store import PgJobStore
 from pqrun.store import workers as rows
 
@@ -15,7 +15,7 @@ __all__ = ["Workers"]
 
 
 class Workers:
-    """The living workers: ``jobs.workers`` of an open app, or ``Workers(store)``. Its calls raise StoreError and its kinds."""
+    """The registered workers: ``jobs.workers`` of an open app, or ``Workers(store)``. Its calls raise StoreError and its kinds."""
 
     def __init__(self, store: PgJobStore | Callable[[], PgJobStore]) -> None:
         self._find_store = store
@@ -24,9 +24,9 @@ class Workers:
     def _store(self) -> PgJobStore:
         return self._find_store if isinstance(self._find_store, PgJobStore) else self._find_store()
 
-    async def list(self) -> "list[WorkerState]":
-        """Return the workers that live, the oldest first."""
-        return await rows.find(self._store)
+    async def list(self) -> "list[RegisteredWorker]":
+        """Return the registered workers, living ones first, at most 1,000."""
+        return await self._store.list_workers()
 
     async def set(
         self,
@@ -45,5 +45,5 @@ class Workers:
         if queues is UNCHANGED and concurrency is UNCHANGED:
             raise ArgumentsError("give queues=, concurrency= or both")
         wanted = wanted_text(queues, concurrency)
-        meant = [one.id for one in await self.list() if worker in (one.id, one.worker_id)]
+        meant = [one.id for one in await self.list() if one.dead_at is None and worker in (one.id, one.worker_id)]
         return tuple(await rows.want(self._store, meant, wanted)) if meant else ()

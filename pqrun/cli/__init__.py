@@ -1,1 +1,1 @@
-"""The command line: ``pqrun migrate``, ``worker``, ``check``, ``demo`` and ``bench``."""
+"""The command line: see docs/cli.md, or ``pqrun --help``."""

@@ -26,6 +26,7 @@ from pqrun.cli.filtering import (
     Ids,
     Limit,
     Payload,
+    Query,
     Queue,
     Since,
     State,
@@ -94,6 +95,7 @@ def cancel(
     since: Since = None,
     before: Before = None,
     payload: Payload = None,
+    query: Query = None,
     all_: AllOption = False,
     limit: Limit = None,
     dry_run: DryRun = False,
@@ -103,7 +105,7 @@ def cancel(
     schema: SchemaOption = "pqrun",
 ) -> None:
     """Cancel jobs: at once those that have not started; running ones are asked to stop. Exit code 0: all; 1: some refused; 2: not done."""
-    conditions = Conditions(ids, state, type_, queue, error, since, before, payload, all_)
+    conditions = Conditions(ids, state, type_, queue, error, since, before, payload, all_, query)
     run = _Run(dsn=dsn, schema=schema, limit=limit, dry_run=dry_run, yes=yes, as_json=as_json)
     _command(run, conditions, lambda jobs, options: jobs.cancel(**options))
 
@@ -117,6 +119,7 @@ def retry(
     since: Since = None,
     before: Before = None,
     payload: Payload = None,
+    query: Query = None,
     all_: AllOption = False,
     limit: Limit = None,
     force: Force = False,
@@ -127,7 +130,7 @@ def retry(
     schema: SchemaOption = "pqrun",
 ) -> None:
     """Make failed and cancelled jobs ready again, no attempt counted. Exit code 0: all; 1: some refused; 2: not done."""
-    conditions = Conditions(ids, state, type_, queue, error, since, before, payload, all_)
+    conditions = Conditions(ids, state, type_, queue, error, since, before, payload, all_, query)
     run = _Run(dsn=dsn, schema=schema, limit=limit, dry_run=dry_run, yes=yes, as_json=as_json)
     _command(run, conditions, lambda jobs, options: jobs.retry(force=force, **options), by_end=True)
 
@@ -141,6 +144,7 @@ def delete(
     since: Since = None,
     before: Before = None,
     payload: Payload = None,
+    query: Query = None,
     all_: AllOption = False,
     limit: Limit = None,
     waiting: Waiting = False,
@@ -151,7 +155,7 @@ def delete(
     schema: SchemaOption = "pqrun",
 ) -> None:
     """Delete finished jobs for good, never running ones. Exit code 0: all; 1: some refused; 2: not done."""
-    conditions = Conditions(ids, state, type_, queue, error, since, before, payload, all_)
+    conditions = Conditions(ids, state, type_, queue, error, since, before, payload, all_, query)
     run = _Run(dsn=dsn, schema=schema, limit=limit, dry_run=dry_run, yes=yes, as_json=as_json)
     _command(run, conditions, lambda jobs, options: jobs.delete(waiting=waiting, **options), by_end=not waiting)
 
@@ -166,6 +170,7 @@ def move(
     since: Since = None,
     before: Before = None,
     payload: Payload = None,
+    query: Query = None,
     all_: AllOption = False,
     limit: Limit = None,
     dry_run: DryRun = False,
@@ -175,7 +180,7 @@ def move(
     schema: SchemaOption = "pqrun",
 ) -> None:
     """Move jobs that have not started to another queue. Exit code 0: all; 1: some refused; 2: not done."""
-    conditions = Conditions(ids, state, type_, queue, error, since, before, payload, all_)
+    conditions = Conditions(ids, state, type_, queue, error, since, before, payload, all_, query)
     run = _Run(dsn=dsn, schema=schema, limit=limit, dry_run=dry_run, yes=yes, as_json=as_json)
     _command(run, conditions, lambda jobs, options: jobs.move(to, **options))
 
@@ -190,6 +195,7 @@ def prioritize(
     since: Since = None,
     before: Before = None,
     payload: Payload = None,
+    query: Query = None,
     all_: AllOption = False,
     limit: Limit = None,
     dry_run: DryRun = False,
@@ -199,7 +205,7 @@ def prioritize(
     schema: SchemaOption = "pqrun",
 ) -> None:
     """Give jobs that have not started another priority. Exit code 0: all; 1: some refused; 2: not done."""
-    conditions = Conditions(ids, state, type_, queue, error, since, before, payload, all_)
+    conditions = Conditions(ids, state, type_, queue, error, since, before, payload, all_, query)
     run = _Run(dsn=dsn, schema=schema, limit=limit, dry_run=dry_run, yes=yes, as_json=as_json)
     _command(run, conditions, lambda jobs, options: jobs.prioritize(to, **options))
 

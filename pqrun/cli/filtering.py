@@ -1,14 +1,15 @@
 """The options by which commands name jobs, and the ``JobFilter`` that they mean. Reads text; touches no database."""
 
 import json
-import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Annotated, NamedTuple, NoReturn, TypeAlias
 
 import typer
 
 from pqrun.job.filter import JobFilter
+from pqrun.job.moments import TIME_EXPECTED, time_ago
+from pqrun.job.query import parse_query
 from pqrun.job.record import JsonValue
 from pqrun.job.state import Status
 from pqrun.job.storable import one_line
@@ -21,6 +22,7 @@ __all__ = [
     "Ids",
     "Limit",
     "Payload",
+    "Query",
     "Queue",
     "Since",
     "State",
@@ -62,13 +64,18 @@ Payload: TypeAlias = Annotated[
         help="Whose payload has this; the value is JSON, or else text; may be given several times.",
     ),
 ]
+Query: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--query",
+        metavar="QUERY",
+        help="Conditions in one text, as for pqrun jobs: 'state:failed task:send_*'; beside no other condition.",
+    ),
+]
 AllOption: TypeAlias = Annotated[
     bool, typer.Option("--all", help="All of them: what a command without ids and conditions would mean.")
 ]
 Limit: TypeAlias = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="So many at most.")]
-
-_AGO: Final = re.compile(r"(\d{1,9})(s|m|h|d|w)")
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class Conditions(NamedTuple):
@@ -83,25 +90,30 @@ class Conditions(NamedTuple):
     before: str | None
     payload: Sequence[str] | None
     is_all: bool
+    query: str | None = None
 
     @property
-    def has_filter(self) -> bool:
-        """Whether jobs are named by what they are."""
-        return self.is_all or any(value for value in self[1:])
+    def has_options(self) -> bool:
+        """Whether jobs are named by options that say what they are."""
+        return any(value for value in self[1:-1])
 
 
 def jobs_meant(conditions: Conditions, *, by_end: bool) -> JobFilter | list[int]:
     """Return what these conditions mean. ``by_end``: times are those of jobs' ends, else of their making.
 
-    Raises typer.BadParameter for what cannot be read, for ids beside conditions, and for neither; OptionError from the filter.
+    Raises typer.BadParameter for what cannot be read, for several ways to name jobs at once, and for none;
+    OptionError from the filter and the query.
     """
-    if conditions.ids and conditions.has_filter:
-        raise typer.BadParameter("give ids of jobs, or conditions, not both")
+    ways = bool(conditions.ids), conditions.has_options, conditions.query is not None
+    if sum(ways) > 1:
+        raise typer.BadParameter("give ids of jobs, or conditions, or a --query, not more than one of these")
     if conditions.ids:
         return list(conditions.ids)
-    if not conditions.has_filter:
+    if conditions.query is not None and conditions.query.strip():
+        return parse_query(conditions.query, by_end=by_end)
+    if not conditions.has_options:
         raise typer.BadParameter(
-            "which jobs? give their ids, or conditions such as --state and --queue; --all means all"
+            "which jobs? give their ids, or conditions such as --state and --queue, or a --query; --all means all"
         )
     since, before = _time("--since", conditions.since), _time("--before", conditions.before)
     return JobFilter(
@@ -127,18 +139,10 @@ def _status(text: str) -> Status:
 def _time(option: str, text: str | None) -> datetime | timedelta | None:
     if text is None:
         return None
-    ago = _AGO.fullmatch(text)
-    try:
-        if ago:
-            return timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        instant = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        instant = None
-    if instant is None or instant.utcoffset() is None:
-        _refuse(
-            option, "90s, 15m, 2h, 7d or 1w ago, or an instant with its time zone such as 2026-01-31T12:00:00Z", text
-        )
-    return instant
+    moment = time_ago(text)
+    if moment is None:
+        _refuse(option, TIME_EXPECTED, text)
+    return moment
 
 
 def _payload(pairs: Sequence[str]) -> dict[str, JsonValue]:

@@ -1,12 +1,13 @@
 """The entry point: commands, ``--version``, and how their errors are told.
 
 Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 128 + the signal's number for what was interrupted. Some have
-their own: of ``check`` 1 means that it found problems, 2 that it could not look; of ``cancel``, ``retry``, ``delete``, ``move`` and
-``prioritize`` 1 means that some jobs were refused, 2 that it was not done; of ``pause`` and ``resume`` 2 means that it was not done, of
-``workers set`` 1 that no such worker lives.
+their own (docs/cli.md has all): of ``check`` 1 means that it found problems, 2 that it could not look; of ``cancel``, ``retry``,
+``delete``, ``move`` and ``prioritize`` 1 means that some jobs were refused, 2 that it was not done; of ``defer`` 1 that the job which it
+waited for did not succeed; of ``workers set`` 1 that no such worker lives.
 """
 
 import sys
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
@@ -15,10 +16,19 @@ import typer
 from pqrun.cli.bench import bench
 from pqrun.cli.bulk import cancel, delete, move, prioritize, retry
 from pqrun.cli.check import check
+from pqrun.cli.defer import defer
 from pqrun.cli.demo.command import demo
+from pqrun.cli.dev.command import dev
+from pqrun.cli.doctor import doctor
+from pqrun.cli.examples import epilog
+from pqrun.cli.init import init
+from pqrun.cli.jobs import jobs
 from pqrun.cli.migrate import migrate
 from pqrun.cli.queues import pause, queues, resume
 from pqrun.cli.schedules import schedules
+from pqrun.cli.show import show
+from pqrun.cli.tasks import tasks
+from pqrun.cli.why import why
 from pqrun.cli.worker import worker
 from pqrun.cli.workers import workers
 from pqrun.errors import OptionError, PqrunError
@@ -30,27 +40,38 @@ USAGE_ERROR = 2
 cli = typer.Typer(
     name="pqrun",
     help="A typed background-job queue on PostgreSQL for async Python.",
-    add_completion=False,
     no_args_is_help=True,
     # Plain text: help and errors go to logs, which have no use for boxes; and rich's tracebacks print local variables.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-cli.command()(migrate)
-cli.command()(worker)
-cli.command()(check)
-cli.command()(cancel)
-cli.command()(retry)
-cli.command()(delete)
-cli.command()(move)
-cli.command()(prioritize)
-cli.command()(queues)
-cli.command()(pause)
-cli.command()(resume)
-cli.command()(demo)
-cli.command()(bench)
-cli.add_typer(schedules)
-cli.add_typer(workers)
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    init,
+    dev,
+    migrate,
+    worker,
+    check,
+    doctor,
+    tasks,
+    defer,
+    jobs,
+    show,
+    why,
+    cancel,
+    retry,
+    delete,
+    move,
+    prioritize,
+    queues,
+    pause,
+    resume,
+    demo,
+    bench,
+)
+for _command in _COMMANDS:
+    cli.command(epilog=epilog(_command.__name__))(_command)
+cli.add_typer(workers, epilog=epilog("workers"))
+cli.add_typer(schedules, epilog=epilog("schedules"))
 
 
 def _tell_version(wanted: bool) -> None:

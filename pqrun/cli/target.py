@@ -14,7 +14,7 @@ import typer
 from pqrun.app import App
 from pqrun.errors import ConfigurationError
 
-__all__ = ["load_app"]
+__all__ = ["check_target", "load_app"]
 
 
 def load_app(target: str) -> App[Any]:
@@ -24,9 +24,7 @@ def load_app(target: str) -> App[Any]:
     ConfigurationError, with what is there instead, when there is no such module, no such name, or no App behind it. What the
     module itself raises is not caught.
     """
-    module_name, colon, path = target.partition(":")
-    if not (colon and _is_dotted(module_name) and _is_dotted(path)):
-        raise typer.BadParameter(f"expected module:app, such as shop.jobs:jobs; got {target!r}{_reading(target)}")
+    module_name, path = check_target(target)
     module = _import(module_name)
     found: object = module
     for name in path.split("."):
@@ -36,6 +34,14 @@ def load_app(target: str) -> App[Any]:
     if not isinstance(found, App):
         raise ConfigurationError(f"{target}: expected an App, got {_kind(found)}{_instead(module, path)}")
     return found
+
+
+def check_target(target: str) -> tuple[str, str]:
+    """Return the name of the module and what follows the colon, importing nothing; raises typer.BadParameter for another form."""
+    module_name, colon, path = target.partition(":")
+    if not (colon and _is_dotted(module_name) and _is_dotted(path)):
+        raise typer.BadParameter(f"expected module:app, such as shop.jobs:jobs; got {target!r}{_reading(target)}")
+    return module_name, path
 
 
 def _is_dotted(name: str) -> bool:

@@ -24,7 +24,7 @@ from pqrun.job.serving import check_queues
 from pqrun.run.events import Event, WorkerStarted, WorkerStopped, WorkerStopping
 from pqrun.worker import Worker, WorkerOptions
 
-__all__ = ["worker"]
+__all__ = ["LOG_FORMAT", "worker"]
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 

@@ -1,53 +1,43 @@
-"""``pqrun workers``: which workers live, and what each is to serve."""
+"""``pqrun workers``: the worker processes that the database knows, living and dead, and what each is to serve."""
 
 from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from pqrun.cli.database import DsnOption
-from pqrun.cli.queues import SchemaOption, ask_store, parse_queues, print_json
+from pqrun.cli.queues import parse_queues
+from pqrun.cli.showing import DsnOption, JsonOption, SchemaOption, instant, json_text, on_store, print_table, table
+from pqrun.errors import OptionError
+from pqrun.job.moments import brief
+from pqrun.job.registered import RegisteredWorker
 from pqrun.job.serving import Queues
 from pqrun.job.storable import one_line
-from pqrun.job.worker import WorkerState
 from pqrun.workers import Workers
 
 __all__ = ["workers"]
 
+HEADINGS = ("id", "name", "host", "pid", "state", "beat", "since", "running", "at once", "queues", "tasks")
+
 NO_SUCH_WORKER = 1
 
-workers = typer.Typer(
-    name="workers",
-    help="See the workers that live, and change what they serve: list, set.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout instead of text.")]
+workers = typer.Typer(name="workers", invoke_without_command=True, rich_markup_mode=None)
 
 
-@workers.command("list")
-def list_all(as_json: Json = False, dsn: DsnOption = None, schema: SchemaOption = "pqrun") -> None:
-    """Show the workers that live: what they serve, and how much they run. Exit code 0: done; 2: it could not look."""
-    found = ask_store(dsn, schema, lambda store: Workers(store).list())
-    if as_json:
-        print_json(found)
+@workers.callback()
+def list_all(
+    context: typer.Context, dsn: DsnOption = None, schema: SchemaOption = "pqrun", as_json: JsonOption = False
+) -> None:
+    """List workers: living, silent (no recent beat) and dead, with what they serve and hold."""
+    if context.invoked_subcommand is not None:
         return
-    table = Table("id", "worker", "queues", "at once", "running", "since", box=None, header_style="bold")
-    for one in found:
-        cells = (
-            str(one.id),
-            one.worker_id,
-            _queues(one),
-            "" if one.concurrency is None else str(one.concurrency),
-            str(one.running),
-            f"{one.started_at:%Y-%m-%d %H:%M:%S%z}",
-        )
-        table.add_row(*(escape(one_line(cell)) for cell in cells))
-    Console().print(table if found else "no workers")
+    found = on_store(dsn, schema, lambda store: store.list_workers())
+    if as_json:
+        typer.echo(json_text([_facts(worker) for worker in found]))
+    elif found:
+        print_table(table(HEADINGS, map(_cells, found)))
+    else:
+        typer.echo("no workers")
 
 
 @workers.command("set")
@@ -60,21 +50,65 @@ def set_one(
     dsn: DsnOption = None,
     schema: SchemaOption = "pqrun",
 ) -> None:
-    """Change what running workers serve; each follows within about a second, running jobs go on.
-
-    Exit code 0: told; 1: no such worker lives; 2: it could not be done. Example: pqrun workers set web-1 --queues default:20,mail:4
-    """
+    """Change what running workers serve; each follows within about a second, and running jobs go on. Exit code 1: no such worker lives."""
     named: Queues | msgspec.UnsetType = msgspec.UNSET if queues is None else parse_queues(queues)
     number = msgspec.UNSET if concurrency is None else concurrency
+    if queues is None and concurrency is None:
+        raise OptionError("--queues, --concurrency: give one of them, or both")
     which = int(worker) if worker.isascii() and worker.isdigit() and len(worker) < 19 else worker
-    told = ask_store(dsn, schema, lambda store: Workers(store).set(which, queues=named, concurrency=number))
+    told = on_store(dsn, schema, lambda store: Workers(store).set(which, queues=named, concurrency=number))
     if not told:
         typer.echo(f"pqrun: no worker {one_line(worker)} lives", err=True)
         raise typer.Exit(NO_SUCH_WORKER)
     typer.echo(f"told {len(told)} {'worker' if len(told) == 1 else 'workers'}: {', '.join(map(str, told))}")
 
 
-def _queues(one: WorkerState) -> str:
-    if one.queues is None:
+def _queues(worker: RegisteredWorker) -> str:
+    if worker.queues is None:
         return "all"
-    return ", ".join(f"{name}:{one.slots[name]}" if name in one.slots else name for name in one.queues)
+    return ",".join(f"{name}:{worker.slots[name]}" if name in worker.slots else name for name in worker.queues)
+
+
+def _state(worker: RegisteredWorker) -> str:
+    return "alive" if worker.is_alive else "silent" if worker.dead_at is None else "dead"
+
+
+def _tasks(worker: RegisteredWorker) -> list[str]:
+    """The user's; those of pqrun itself every worker has."""
+    return [name for name in worker.job_types if not name.startswith("__")]
+
+
+def _cells(worker: RegisteredWorker) -> tuple[object, ...]:
+    return (
+        worker.id,
+        worker.worker_id,
+        worker.hostname,
+        worker.pid,
+        _state(worker),
+        f"{brief(worker.beat_age_seconds)} ago",
+        instant(worker.started_at.replace(microsecond=0)),
+        worker.running,
+        worker.concurrency,
+        _queues(worker),
+        ",".join(_tasks(worker)),
+    )
+
+
+def _facts(worker: RegisteredWorker) -> dict[str, object]:
+    return {
+        "id": worker.id,
+        "name": worker.worker_id,
+        "host": worker.hostname,
+        "pid": worker.pid,
+        "state": _state(worker),
+        "queues": worker.queues,
+        "slots": worker.slots,
+        "concurrency": worker.concurrency,
+        "wanted": worker.wanted,
+        "tasks": _tasks(worker),
+        "since": instant(worker.started_at),
+        "beat_at": instant(worker.beat_at),
+        "beat_age_seconds": round(worker.beat_age_seconds, 3),
+        "dead_at": instant(worker.dead_at),
+        "running": worker.running,
+    }

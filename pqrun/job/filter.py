@@ -13,9 +13,10 @@ from pqrun.job.record import JsonValue
 from pqrun.job.state import Status
 from pqrun.job.storable import check_text, dump_object
 
-__all__ = ["JobFilter"]
+__all__ = ["JobFilter", "checked_time"]
 
 TIMES: Final = ("created_after", "created_before", "finished_after", "finished_before", "due_after", "due_before")
+_ATTEMPTS: Final = range(2**31)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,12 +31,20 @@ class JobFilter:
     statuses: Collection[Status] | None = None
     """In one of these states."""
     job_types: Collection[str] | None = None
+    job_type_patterns: Collection[str] | None = None
+    """Names of tasks in which ``*`` stands for any text; beside ``job_types`` it is enough that one of the two holds."""
     queues: Collection[str] | None = None
     ids: Collection[int] | None = None
     """Of these, those that match; to hear of each id whether it was there, select the ids themselves."""
     priorities: Collection[int] | None = None
     dedupe_keys: Collection[str] | None = None
     """Finished keys, as ``store.enqueue`` takes them."""
+    workers: Collection[str] | None = None
+    """``locked_by``: the names of the workers that run it, or ran it, where it is DONE. Others have none."""
+    attempts_min: int | None = None
+    """Has started at least so often."""
+    attempts_max: int | None = None
+    """Has started at most so often."""
     error_contains: str | None = field(default=None, repr=False)
     """A part of ``last_error``, in upper or lower case."""
     payload: Mapping[str, JsonValue] | None = field(default=None, repr=False)
@@ -51,16 +60,20 @@ class JobFilter:
     def __post_init__(self) -> None:
         self._check("statuses", Status, "members of Status")
         self._check("job_types", check_job_type, "names of tasks")
+        self._check("job_type_patterns", _check_pattern, "names of tasks with *")
         self._check("queues", check_queue, "names of queues")
         self._check("ids", check_job_id, "ids of jobs")
         self._check("priorities", check_priority, "whole numbers")
         self._check("dedupe_keys", stored_key, "keys")
+        self._check("workers", _check_worker, "names of workers")
+        for name in ("attempts_min", "attempts_max"):
+            _check_attempts(name, getattr(self, name))
         if self.error_contains is not None:
             _check_error(self.error_contains)
         if self.payload is not None:
             _check_payload(self.payload)
         for name in TIMES:
-            object.__setattr__(self, name, _checked_time(name, getattr(self, name)))
+            object.__setattr__(self, name, checked_time(name, getattr(self, name)))
 
     @property
     def is_empty(self) -> bool:
@@ -102,6 +115,25 @@ class JobFilter:
         raise OptionError(f"{name}: {reason}")
 
 
+def _check_pattern(name: object) -> str:
+    pattern = check_job_type(name)
+    if "*" not in pattern:
+        raise ValueError
+    return pattern
+
+
+def _check_worker(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise TypeError
+    return check_text(name, "workers")
+
+
+def _check_attempts(name: str, value: object) -> None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value in _ATTEMPTS):
+        return
+    _refuse(name, "a whole number from 0, or None for any", type(value).__name__)
+
+
 def _check_error(text: object) -> None:
     if not isinstance(text, str) or not text:
         _refuse("error_contains", "text of at least one character", type(text).__name__)
@@ -126,7 +158,8 @@ def _check_payload(payload: object) -> None:
     raise OptionError(f"payload: {reason}")
 
 
-def _checked_time(name: str, value: object) -> datetime | timedelta | None:
+def checked_time(name: str, value: object) -> datetime | timedelta | None:
+    """Return an aware datetime, or a timedelta of so long ago, as it is, and None for none; raises OptionError, naming the option."""
     if value is None or isinstance(value, timedelta):
         if value is not None and value < timedelta(0):
             _refuse(name, "a timedelta of 0 or more: so long ago", str(value))

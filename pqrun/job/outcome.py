@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from pqrun.job.failure import Failure, FailureKind
 from pqrun.job.record import Claim
 
 __all__ = [
@@ -80,6 +81,7 @@ class Retrying(msgspec.Struct, frozen=True, tag=True):
     duration_ms: int | None
     error: str
     delay_seconds: float
+    failure: Failure = Failure()
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -88,8 +90,12 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     claim: Claim
     duration_ms: int | None
     error: str
-    is_lost: bool = False
-    """Whether it ended because its worker is gone: that loss counts as those before it, which it survived."""
+    failure: Failure = Failure()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it ended because its worker is gone: that loss counts as those before it, which it survived."""
+        return self.failure.kind is FailureKind.LOST
 
 
 class Released(msgspec.Struct, frozen=True, tag=True):
@@ -135,12 +141,12 @@ Outcome: TypeAlias = Done | Retrying | Failed | Released | Snoozed | Recovered |
 
 
 def decide_after_failure(
-    claim: Claim, counts: Counts, *, error: str, delay_seconds: float, duration_ms: int | None
+    claim: Claim, counts: Counts, *, error: str, failure: Failure, delay_seconds: float, duration_ms: int | None
 ) -> Retrying | Failed:
     """An ordinary failure: try again while attempts are left."""
     if counts.attempts < counts.max_attempts:
-        return Retrying(claim, duration_ms, error, delay_seconds)
-    return Failed(claim, duration_ms, error)
+        return Retrying(claim, duration_ms, error, delay_seconds, failure)
+    return Failed(claim, duration_ms, error, failure)
 
 
 def decide_lost(claim: Claim, counts: Counts, *, worker: str) -> Recovered | Failed:
@@ -150,14 +156,15 @@ def decide_lost(claim: Claim, counts: Counts, *, worker: str) -> Recovered | Fai
     error = f"lost its worker {times} (last: {worker}) at attempt {counts.attempts} of {counts.max_attempts}"
     if counts.attempts < counts.max_attempts:
         return Recovered(claim, error)
-    return Failed(claim, None, error, is_lost=True)
+    return Failed(claim, None, error, Failure(FailureKind.LOST))
 
 
 def decide_release(claim: Claim, counts: Counts, *, started: bool) -> Released | Failed:
     """A claim given back on purpose costs no attempt, until a job has been given back RELEASES_MAX times after its start."""
     counted = started and counts.releases >= RELEASES_MAX
     if counted and counts.attempts >= counts.max_attempts:
-        return Failed(claim, None, f"released at shutdown {counts.releases + 1} times, and no attempt left")
+        error = f"released at shutdown {counts.releases + 1} times, and no attempt left"
+        return Failed(claim, None, error, Failure(FailureKind.RELEASED))
     return Released(claim, started=started, counted=counted)
 
 

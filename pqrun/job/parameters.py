@@ -15,6 +15,8 @@ from pqrun.job.constructor import Arguments, Construct, call_problems, dropped_k
 from pqrun.job.fields import PayloadField, pydantic_shape
 from pqrun.job.payload import PayloadCodec
 from pqrun.job.reasons import Refusal, explain
+from pqrun.job.record import JsonObject
+from pqrun.job.schema import pydantic_schema_of, with_defaults
 from pqrun.job.shape import Shape, pydantic_shape_of
 from pqrun.job.wire import Wire, pydantic_adapter, pydantic_wire
 
@@ -60,9 +62,12 @@ class ParametersCodec(PayloadCodec[Parameters]):
         construct: Construct[Parameters],
         wire: Wire[Parameters],
         shape: Callable[[], Shape | None],
+        schema: Callable[[], JsonObject],
         defaults: Parameters,
     ) -> None:
-        super().__init__(name=name, model=dict, fields=fields, construct=construct, wire=wire, shape=shape)
+        super().__init__(
+            name=name, model=dict, fields=fields, construct=construct, wire=wire, shape=shape, schema=schema
+        )
         self._defaults = defaults
 
     def is_instance(self, value: object) -> bool:
@@ -96,6 +101,7 @@ def parameters_codec(name: str, parameters: Sequence[Parameter]) -> ParametersCo
         construct=_constructor(declared, defaults, adapter.validator.validate_python),
         wire=cast(Wire[Parameters], pydantic_wire(adapter, by_alias=True)),
         shape=functools.partial(pydantic_shape_of, adapter, by_alias=True),
+        schema=lambda: with_defaults(pydantic_schema_of(adapter, by_alias=True), defaults),
         defaults=defaults,
     )
 

@@ -17,7 +17,9 @@ from pqrun.errors import DeclarationError, PayloadDecodeError, PayloadError
 from pqrun.job.annotation import is_model_class, plain_class, pydantic_form, type_name, unwrapped
 from pqrun.job.constructor import Arguments, Construct, plain_constructor, strict_constructor
 from pqrun.job.fields import PayloadField, accepted_keywords, pydantic_shape, struct_fields
-from pqrun.job.reasons import Refusal
+from pqrun.job.reasons import Problems, Refusal
+from pqrun.job.record import JsonObject
+from pqrun.job.schema import pydantic_schema_of, struct_schema_of
 from pqrun.job.shape import Shape, pydantic_shape_of, struct_shape_of
 from pqrun.job.wire import Wire, pydantic_adapter, pydantic_wire, struct_wire
 
@@ -29,7 +31,7 @@ M = TypeVar("M")
 class PayloadCodec(Generic[M]):
     """One payload model's way into storage and back; make it with ``payload_codec``."""
 
-    __slots__ = ("_construct", "_instance_of", "_wire", "fields", "model", "name", "shape")
+    __slots__ = ("_construct", "_instance_of", "_wire", "fields", "model", "name", "schema", "shape")
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class PayloadCodec(Generic[M]):
         construct: Construct[M],
         wire: Wire[M],
         shape: Callable[[], Shape | None],
+        schema: Callable[[], JsonObject],
     ) -> None:
         self.name = name
         """What messages call the payload."""
@@ -47,6 +50,8 @@ class PayloadCodec(Generic[M]):
         self.fields = fields
         self.shape = shape
         """Makes the shape of what is stored, anew at each call; None where there is none to be had."""
+        self.schema = schema
+        """Makes the JSON Schema of what is stored, anew at each call; raises what the model's own code raises."""
         self._construct = construct
         self._wire = wire
         cls = plain_class(model) or object
@@ -91,6 +96,11 @@ class PayloadCodec(Generic[M]):
             raise PayloadDecodeError(f"the stored payload does not satisfy {self.name}: {value}")
         return value
 
+    def problems(self, text: str) -> Problems:
+        """Return what stands against reading a text, as pairs of path and reason; nothing where ``load`` takes it."""
+        value = self._wire.load(text)
+        return value.problems if isinstance(value, Refusal) else ()
+
     def _refuse(self, refusal: Refusal) -> NoReturn:
         raise PayloadError(f"{self.name}: {refusal}", refusal.problems)
 
@@ -121,6 +131,7 @@ def payload_codec(model: type[M], *, where: str = "") -> PayloadCodec[M]:
             construct=construct,
             wire=wire,
             shape=functools.partial(struct_shape_of, model),
+            schema=functools.partial(struct_schema_of, model),
         )
     adapter = pydantic_adapter(pydantic_form(model), where=where)
     shape = pydantic_shape(model, adapter, where=where)
@@ -131,6 +142,7 @@ def payload_codec(model: type[M], *, where: str = "") -> PayloadCodec[M]:
         construct=_pydantic_constructor(model, cls),
         wire=cast(Wire[M], pydantic_wire(adapter, by_alias=shape.by_alias)),
         shape=functools.partial(pydantic_shape_of, adapter, by_alias=shape.by_alias),
+        schema=functools.partial(pydantic_schema_of, adapter, by_alias=shape.by_alias),
     )
 
 

@@ -8,7 +8,7 @@ import functools
 import inspect
 import operator
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Generic, Literal, NoReturn, TypeVar, cast, get_args, get_origin
 
@@ -28,6 +28,8 @@ from pqrun.job.annotation import (
 from pqrun.job.fields import pydantic_shape
 from pqrun.job.payload import refuse_shape
 from pqrun.job.reasons import Refusal
+from pqrun.job.record import JsonObject
+from pqrun.job.schema import nullable, pydantic_schema_of, struct_schema_of
 from pqrun.job.wire import Wire, pydantic_adapter, pydantic_wire, struct_wire
 
 __all__ = ["ResultCodec", "result_codec"]
@@ -40,13 +42,28 @@ _EXPECTED = "a model, a dataclass, a Struct, a TypedDict, a mapping with text ke
 class ResultCodec(Generic[R]):
     """One result type's way into storage and back; make it with ``result_codec``."""
 
-    __slots__ = ("_allows_none", "_where", "_wire", "annotation")
+    __slots__ = ("_allows_none", "_schema", "_where", "_wire", "annotation")
 
-    def __init__(self, *, annotation: object, where: str, wire: Wire[R] | None, allows_none: bool) -> None:
+    def __init__(
+        self,
+        *,
+        annotation: object,
+        where: str,
+        wire: Wire[R] | None,
+        allows_none: bool,
+        schema: Callable[[], JsonObject] | None = None,
+    ) -> None:
         self.annotation = annotation
         self._where = where
         self._wire = wire
         self._allows_none = allows_none
+        self._schema = schema
+
+    def schema(self) -> JsonObject:
+        """Return the JSON Schema of what is stored, made anew at each call; raises what the model's own code raises."""
+        if self._schema is None:
+            return {"type": "null"}
+        return nullable(self._schema()) if self._allows_none else self._schema()
 
     def dump(self, value: object) -> str | None:
         """Return the JSON text of the object to store, or None for a result of None.
@@ -111,11 +128,13 @@ def result_codec(annotation: object, *, where: str) -> ResultCodec[object]:
     kinds = [member for member in members if not _is_nothing(member)]
     for kind in kinds:
         _check_kind(kind, where)
+    wire, schema = _wire(kinds, where) if kinds else (None, None)
     return ResultCodec(
         annotation=annotation,
         where=where,
-        wire=_wire(kinds, where).of_results() if kinds else None,
+        wire=None if wire is None else wire.of_results(),
         allows_none=len(kinds) < len(members),
+        schema=schema,
     )
 
 
@@ -142,16 +161,19 @@ def _has_text_keys(annotation: object) -> bool:
     return isinstance(key, type) and issubclass(key, str) and not issubclass(key, Enum)
 
 
-def _wire(kinds: Sequence[object], where: str) -> Wire[object]:
+def _wire(kinds: Sequence[object], where: str) -> tuple[Wire[object], Callable[[], JsonObject]]:
+    """Return the way into storage, and what makes the schema."""
     union = functools.reduce(operator.or_, kinds)
     if all(is_struct(kind) for kind in kinds):
         try:
-            return struct_wire(union, where=where)
+            return struct_wire(union, where=where), functools.partial(struct_schema_of, union)
         except DeclarationError:
             if len(kinds) == 1:
                 raise  # a union of Structs without tags: pydantic tries one after the other
     adapter = pydantic_adapter(pydantic_form(union), where=where)
-    return pydantic_wire(adapter, by_alias=_writes_aliases(kinds, where))
+    by_alias = _writes_aliases(kinds, where)
+    schema = functools.partial(pydantic_schema_of, adapter, by_alias=by_alias, mode="serialization")
+    return pydantic_wire(adapter, by_alias=by_alias), schema
 
 
 def _writes_aliases(kinds: Sequence[object], where: str) -> bool:

@@ -72,7 +72,8 @@ def is_same_leaf(before: object, after: object) -> bool:
         return str(before) == str(after)
     if before == after or (before != before and after != after):  # NaN
         return True
-    return type(before).__eq__ is object.__eq__
+    # Of a class that says nothing of equality, two values of it are taken for the same; a member of an Enum is only itself.
+    return type(before).__eq__ is object.__eq__ and not isinstance(before, Enum)
 
 
 def is_plainly_same(before: object, after: object) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 from pydantic import TypeAdapter
 
 from pqrun.job.annotation import STRUCT_SCHEMA, struct_schema
+from pqrun.job.schema import pydantic_schema
 
 __all__ = ["Field", "FieldChange", "Shape", "pydantic_shape_of", "shape_changes", "struct_shape_of"]
 
@@ -49,17 +50,8 @@ class FieldChange(msgspec.Struct, frozen=True, kw_only=True):
 
 def pydantic_shape_of(adapter: TypeAdapter[object], *, by_alias: bool) -> Shape | None:
     """Return the shape of what an adapter reads; None where the user's own code does not give its schema."""
-    from pydantic.json_schema import GenerateJsonSchema  # for workers and checks: what defers does not need it
-
-    class Generate(GenerateJsonSchema):
-        def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> dict[str, Any]:  # noqa: ANN401, ARG002  # pydantic's
-            return {}
-
-        def emit_warning(self, kind: Any, detail: str) -> None:  # noqa: ANN401  # of defaults, which are not looked at
-            pass
-
     try:
-        schema = adapter.json_schema(by_alias=by_alias, mode="validation", schema_generator=Generate)
+        schema = pydantic_schema(adapter, by_alias=by_alias)
     except Exception:  # noqa: BLE001  # the border to user code
         return None
     return _shape_of(schema)

@@ -16,7 +16,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+import msgspec
+
 from pqrun.errors import HandlerTimeout, PayloadDecodeError, PayloadVersionError, PqrunError, ResultError, StoreError
+from pqrun.job.failure import Failure, FailureKind, failure_of
 from pqrun.job.outcome import (
     SNOOZES_MAX,
     Cancelled,
@@ -173,9 +176,9 @@ class Attempt:
             delay = self._around.newer.put_aside(self.job, known=self._handler.version or 1)
             return Snoozed(self.claim, f"PayloadVersionError: {error}", delay)
         except PayloadDecodeError as error:
-            return Failed(self.claim, self.duration_ms, f"PayloadDecodeError: {error}")
+            return Failed(self.claim, self.duration_ms, f"PayloadDecodeError: {error}", failure_of(error))
         except BaseException as error:  # noqa: BLE001  # user code in validators: it says that this payload cannot be had
-            return Failed(self.claim, self.duration_ms, error_text(error))
+            return self._refused(error)
         self.context._payload = payload
         value: object = None
         failure: BaseException | None = None
@@ -252,9 +255,9 @@ class Attempt:
         try:
             text = self._handler.encode(value)
         except ResultError as error:
-            return Failed(self.claim, self.duration_ms, f"ResultError: {error}")
+            return Failed(self.claim, self.duration_ms, f"ResultError: {error}", failure_of(error))
         except BaseException as error:  # noqa: BLE001  # user code in serializers: the result is refused
-            return Failed(self.claim, self.duration_ms, error_text(error))
+            return self._refused(error)
         return Done(self.claim, self.duration_ms, text)
 
     def _after_exception(self, error: BaseException) -> Outcome | None:
@@ -276,21 +279,30 @@ class Attempt:
                 chosen = decide_snooze(
                     self.claim, self._counts, delay_seconds=signal.delay_seconds, reason=signal.reason
                 )
-                return chosen or self._failed(
-                    f"Snooze: snoozed {SNOOZES_MAX} times before, the most that a job may be: this one counts as a failure"
-                )
+                text = f"Snooze: snoozed {SNOOZES_MAX} times before, the most that a job may be: this one counts as a failure"
+                return chosen or self._failed(text, msgspec.structs.replace(failure_of(signal), message=None))
             case Abort():
-                return Failed(self.claim, self.duration_ms, error_text(signal))
+                return self._refused(signal)
             case RetryAfter():
-                return self._failed(error_text(signal), signal.delay_seconds)
+                return self._failed(error_text(signal), failure_of(signal), signal.delay_seconds)
         return self._after_failure(error)  # a subclass of the user's own: it says nothing that we know
 
-    def _after_failure(self, error: BaseException, *, judged_by: BaseException | None = None) -> Retrying | Failed:
+    def _after_failure(
+        self,
+        error: BaseException,
+        *,
+        judged_by: BaseException | None = None,
+        kind: FailureKind = FailureKind.ERROR,
+    ) -> Retrying | Failed:
         """An ordinary failure; ``judged_by``: what the rules look at, where it is not the error itself."""
         rules = self._handler.rules
         if rules is not None and not rules.allow(judged_by or error):
-            return Failed(self.claim, self.duration_ms, error_text(error))
-        return self._failed(error_text(error))
+            return self._refused(error, kind)
+        return self._failed(error_text(error), failure_of(error, kind))
+
+    def _refused(self, error: BaseException, kind: FailureKind = FailureKind.ERROR) -> Failed:
+        """The end: another attempt cannot help."""
+        return Failed(self.claim, self.duration_ms, error_text(error), failure_of(error, kind))
 
     @property
     def _is_torn_down(self) -> bool:
@@ -306,7 +318,7 @@ class Attempt:
             return decide_release(self.claim, self._counts, started=self.has_begun)
         timeout = HandlerTimeout(f"{self.job.job_type} ran longer than its timeout of {self.job.timeout_seconds:g} s")
         timeout.__cause__ = error
-        return self._after_failure(timeout)
+        return self._after_failure(timeout, kind=FailureKind.TIMEOUT)
 
     async def _after_complete(self, error: BaseException | None) -> Outcome | Completed | None:
         """``complete`` was called: its transaction has committed, or what undid it decides; if that was not us, it is a failure."""
@@ -329,13 +341,13 @@ class Attempt:
             except StoreError:
                 await asyncio.sleep(VERIFY_SECONDS)
 
-    def _failed(self, text: str, delay_seconds: float | None = None) -> Retrying | Failed:
+    def _failed(self, text: str, failure: Failure, delay_seconds: float | None = None) -> Retrying | Failed:
         """Count the attempt; the next comes after ``delay_seconds``, by default after the backoff."""
         delay = delay_seconds
         if delay is None:
             delay = delay_before_next(self.job, self._handler.backoff or self._around.backoff)
         return decide_after_failure(
-            self.claim, self._counts, error=text, delay_seconds=delay, duration_ms=self.duration_ms
+            self.claim, self._counts, error=text, failure=failure, delay_seconds=delay, duration_ms=self.duration_ms
         )
 
     @property

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pqrun.errors import HandlerTimeout
+from pqrun.job.failure import FailureKind, failure_of
 from pqrun.job.outcome import Failed, Retrying, decide_after_failure
 from pqrun.job.policy import BackoffPolicy, LoopErrorPolicy, judge_retry_delay
 from pqrun.job.rules import RetryRules
 from pqrun.job.storable import error_summary, error_text, one_line
 from pqrun.run.events import Events, Pruned, Recovered, Unserved
 from pqrun.run.service import Service
+from pqrun.store.attempts import PrunedAttempts
 from pqrun.store.maintaining import Overdue, Reaped
 from pqrun.store.maintaining import Pruned as PrunedPiece
 
@@ -69,6 +71,10 @@ class Maintenance(Protocol):
 
     async def prune(self, *, age_seconds: float) -> PrunedPiece:
         """Delete a piece of history."""
+        ...
+
+    async def prune_attempts(self, *, after_job_id: int) -> PrunedAttempts:
+        """Delete a piece of the attempts whose jobs are gone."""
         ...
 
 
@@ -136,9 +142,10 @@ class Reaper:
         timeout = HandlerTimeout(
             f"{overdue.job_type} ran longer than its timeout of {overdue.timeout_seconds:g} s, and its worker could not stop it"
         )
+        text, failure = error_text(timeout), failure_of(timeout, FailureKind.TIMEOUT)
         rules = self._rules_of(overdue.job_type)
         if rules is not None and not rules.allow(timeout):
-            return Failed(overdue.claim, None, error_text(timeout))
+            return Failed(overdue.claim, None, text, failure)
         if overdue.backoff_seconds:
             delays = overdue.backoff_seconds
             delay = delays[min(overdue.counts.attempts, len(delays)) - 1]
@@ -151,7 +158,7 @@ class Reaper:
                 )
             delay = judged.value
         return decide_after_failure(
-            overdue.claim, overdue.counts, error=error_text(timeout), delay_seconds=delay, duration_ms=None
+            overdue.claim, overdue.counts, error=text, failure=failure, delay_seconds=delay, duration_ms=None
         )
 
     def _tell(self, reaped: list[Reaped]) -> None:
@@ -179,21 +186,35 @@ class UnservedReport:
 
 
 class Pruner:
-    """Retention: removes finished jobs older than ``age_seconds``, piece by piece, one worker at a time."""
+    """Retention: removes finished jobs older than ``age_seconds``, None keeps all, piece by piece, one worker at a time.
 
-    def __init__(self, store: Maintenance, *, age_seconds: float, events: Events, policy: LoopErrorPolicy) -> None:
+    And what plain SQL left behind: attempts whose job it deleted. Each round looks at a piece of those, and at the next as long as it
+    finds such; the cursor is this worker's own, and is lost with it.
+    """
+
+    def __init__(
+        self, store: Maintenance, *, age_seconds: float | None, events: Events, policy: LoopErrorPolicy
+    ) -> None:
         self._store = store
         self._age_seconds = age_seconds
         self._events = events
         self._deleted = 0  # in the present round
+        self._after_job_id = 0
         self.service = Service("prune", self._tick, events=events, policy=policy)
 
     async def _tick(self) -> float:
-        piece = await self._store.prune(age_seconds=self._age_seconds)
-        self._deleted += piece.deleted
-        if piece.deleted:
-            return PRUNE_PIECE_SECONDS
-        if self._deleted:
-            self._events.emit(Pruned(self._deleted))
-            self._deleted = 0
-        return PRUNE_SECONDS
+        if self._age_seconds is not None:
+            piece = await self._store.prune(age_seconds=self._age_seconds)
+            self._deleted += piece.deleted
+            if piece.deleted:
+                return PRUNE_PIECE_SECONDS
+            if self._deleted:
+                self._events.emit(Pruned(self._deleted))
+                self._deleted = 0
+        return PRUNE_PIECE_SECONDS if await self._has_removed_attempts() else PRUNE_SECONDS
+
+    async def _has_removed_attempts(self) -> bool:
+        piece = await self._store.prune_attempts(after_job_id=self._after_job_id)
+        if piece.is_mine:
+            self._after_job_id = piece.last_job_id or 0  # from the start again
+        return piece.deleted > 0

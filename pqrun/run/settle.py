@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, assert_never
 
 from pqrun.errors import DatabaseUnavailableError, StoreError
 from pqrun.job import outcome as outcomes
+from pqrun.job.failure import failure_of
 from pqrun.job.outcome import Outcome
 from pqrun.job.policy import LoopErrorPolicy
 from pqrun.job.record import Claim, Job
@@ -167,7 +168,7 @@ class Settler:
 
     async def _write_refused(self, pending: _Pending, refused: StoreError) -> None:
         error = f"the outcome could not be stored: {refused}"
-        failed = pending._replace(outcome=outcomes.Failed(pending.outcome.claim, None, error))
+        failed = pending._replace(outcome=outcomes.Failed(pending.outcome.claim, None, error, failure_of(refused)))
         try:
             settled = await self._settle([failed])
         except StoreError as again:

@@ -7,6 +7,7 @@ from asyncpg import Record
 
 from pqrun.job.outcome import Counts, Failed, Outcome, Recovered, Retrying, decide_lost
 from pqrun.job.record import Claim
+from pqrun.store.enqueueing import Runs
 from pqrun.store.link import Link
 from pqrun.store.settling import Settled, settle
 
@@ -136,6 +137,8 @@ async def prune(link: Link, *, age_seconds: float) -> Pruned:
     return Pruned(rows[0]["is_mine"], rows[0]["deleted"])
 
 
-async def find_unserved(link: Link) -> list[tuple[str, str]]:
+async def find_unserved(session: Runs) -> list[tuple[str, str]]:
     """Return (queue, job_type) pairs among the first waiting rows that no living worker serves."""
-    return [(row["queue"], row["job_type"]) for row in await link.run("find_unserved", UNSERVED_ROWS, UNSERVED_LANES)]
+    return [
+        (row["queue"], row["job_type"]) for row in await session.run("find_unserved", UNSERVED_ROWS, UNSERVED_LANES)
+    ]

@@ -8,8 +8,10 @@ from datetime import datetime, timedelta
 from typing import Protocol, Self, cast
 
 import asyncpg
+from typing_extensions import Unpack
 
-from pqrun.errors import ConfigurationError, JobNotFound, ResultTimeout
+from pqrun.errors import ConfigurationError
+from pqrun.job.attempts import ErrorGroup, JobAttempt
 from pqrun.job.dedupe import stored_key
 from pqrun.job.filter import JobFilter
 from pqrun.job.options import (
@@ -24,9 +26,9 @@ from pqrun.job.options import (
 )
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.record import Enqueued, Job, NewJob
-from pqrun.job.state import Status
 from pqrun.job.storable import dump_object
-from pqrun.store import intervening
+from pqrun.store import attempts, intervening
+from pqrun.store.attempts import GroupOptions
 from pqrun.store.borrowed import BorrowedLink
 from pqrun.store.connecting import check_dsn, describe_dsn, open_connection
 from pqrun.store.enqueueing import Joined, insert_in
@@ -38,6 +40,7 @@ from pqrun.store.patience import FIRST_SECONDS, MOST_SECONDS, Patience
 from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
 from pqrun.store.producing import Producer
 from pqrun.store.queues import QueueControl
+from pqrun.store.reading import Reading
 from pqrun.store.rows import stored_job
 from pqrun.store.selecting import SELECT_SETTINGS
 from pqrun.store.selection import Selection
@@ -59,7 +62,7 @@ class _Server(Protocol):
     def close(self) -> None: ...
 
 
-class PgJobStore(QueueControl):
+class PgJobStore(Reading, QueueControl):
     """Jobs in PostgreSQL, without decorators; ``App`` is built on it, and both share tables and workers.
 
     Give ``dsn`` (``postgresql://…``, or ``embedded:PATH`` for a database of the package's own) or ``pool`` (an asyncpg pool, which stays
@@ -292,36 +295,32 @@ class PgJobStore(QueueControl):
         """
         await intervening.retry(self.run, check_job_id(job_id), force=force)
 
+    async def attempts(self, job_id: int) -> list[JobAttempt]:
+        """Return the last attempts of a job that did not succeed, newest last: 20 at most; none where there is no such job."""
+        return await attempts.find_attempts(self.run, job_id)
+
+    async def error_groups(self, **options: Unpack[GroupOptions]) -> list[ErrorGroup]:
+        """Return what went wrong, in groups of the same error, the one with the newest attempt first; raises OptionError.
+
+        It looks at 5,000 groups at most; what it costs grows with those, not with the attempts.
+        """
+        return await attempts.find_error_groups(self.run, **options)
+
     def select(self, which: JobFilter | Iterable[int], *, limit: int | None = None) -> Selection:
         """Choose jobs by ids or by a ``JobFilter``, to count, find, cancel, retry, delete, move or prioritize all; at most ``limit``."""
         return Selection(self.open_selection, which, limit)
 
-    def open_selection(self) -> Link:
-        """Return a way to run the statements of a selection, whose user closes it; raises NotOpenError."""
-        return self.open_outer_link("select", SELECT_SETTINGS)
-
-    def open_outer_link(self, duty: str, settings: str) -> Link:
+    def open_selection(self, settings: str = SELECT_SETTINGS) -> Link:
         """Return a way to run statements for whoever is no worker, and closes it; raises NotOpenError."""
         _ = self._source.checked()
-        return self.open_link(duty, kept=False, settings=settings, patience=MOST_SECONDS)
+        return self.open_link("select", kept=False, settings=settings, patience=MOST_SECONDS)
 
     async def wait_end(self, job_id: int, timeout: float | None = None) -> End:
         """Wait until the job has finished and return how. Raises JobNotFound and ResultTimeout."""
         _ = self._source.checked()
         check_job_id(job_id)
-        if timeout == 0:
-            return await self._look_once(job_id)
         assert self._waiter is not None  # noqa: S101  # open, so start has made it
-        return await self._waiter.wait(job_id, timeout)
-
-    async def _look_once(self, job_id: int) -> End:
-        rows = await self.run("find_ends", [job_id])
-        if not rows:
-            raise JobNotFound(f"there is no job {job_id} (deleted, or removed by retention)", job_id)
-        end = End(Status(rows[0]["status"]), rows[0]["result"], rows[0]["last_error"])
-        if not end.status.is_finished:
-            raise ResultTimeout(f"job {job_id} has not finished yet; it goes on", job_id)
-        return end
+        return await (self._waiter.look_once(job_id) if timeout == 0 else self._waiter.wait(job_id, timeout))
 
     async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
         """Run one of pqrun's own statements on the pool, repeated on a deadlock or serialization failure."""

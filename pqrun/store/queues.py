@@ -34,7 +34,7 @@ class QueueControl(ABC):
     """The part of ``PgJobStore`` that is about queues as a whole."""
 
     @abstractmethod
-    def open_outer_link(self, duty: str, settings: str) -> Link:
+    def open_selection(self, settings: str = PLANNER_SETTINGS) -> Link:
         """Return a way to run these statements, whose user closes it; raises NotOpenError."""
 
     @overload
@@ -52,7 +52,7 @@ class QueueControl(ABC):
         """
         kind, name = check_pausable(queue, task)
         why = check_reason(reason)
-        link = self.open_outer_link("queues", PAUSE_SETTINGS)
+        link = self.open_selection(PAUSE_SETTINGS)
         try:
             return await _pause(link, kind, name, why)
         finally:
@@ -81,7 +81,7 @@ class QueueControl(ABC):
         return [_state(row) for row in await self._run_queue_statement("find_queues", COUNT_ROWS, COUNT_LANES)]
 
     async def _run_queue_statement(self, name: str, *arguments: object) -> list[Row]:
-        link = self.open_outer_link("queues", PLANNER_SETTINGS)
+        link = self.open_selection(PLANNER_SETTINGS)
         try:
             return list(await link.run(name, *arguments))
         finally:

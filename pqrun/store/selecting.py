@@ -15,7 +15,17 @@ from pqrun.job.filter import JobFilter
 from pqrun.job.state import ACTIVE, FINISHED, Status
 from pqrun.store.link import PLANNER_SETTINGS, Link
 
-__all__ = ["LOCK_NOT_AVAILABLE", "LOCK_SECONDS", "PIECE_ROWS", "SELECT_SETTINGS", "Page", "look", "pages", "sliced"]
+__all__ = [
+    "LOCK_NOT_AVAILABLE",
+    "LOCK_SECONDS",
+    "PIECE_ROWS",
+    "SELECT_SETTINGS",
+    "Page",
+    "like_pattern",
+    "look",
+    "pages",
+    "sliced",
+]
 
 T = TypeVar("T")
 
@@ -35,7 +45,10 @@ LOOK_TRIES: Final = 20
 
 SELECT_SETTINGS: Final = f"{PLANNER_SETTINGS}; SET lock_timeout = {LOCK_SECONDS * 1000:.0f}"
 
-Walk: TypeAlias = Literal["active", "finished", "finished_at", "ids"]
+Walk: TypeAlias = Literal[
+    "active", "finished", "finished_at", "ids", "newest", "newest active", "newest finished", "latest"
+]
+"""See page_jobs.sql."""
 
 
 class Page(NamedTuple):
@@ -64,7 +77,7 @@ async def pages(
     What is done to jobs of one page may move them to the part of the table that is walked later: ``active_first`` says which that is.
     """
     (begin,) = await look(link, "begin_selection")
-    asked = _Asked(link, wanted, statuses, begin["now"], begin["last_id"])
+    asked = Asked(link, wanted, statuses, begin["now"], begin["last_id"])
     if wanted.ids is not None:
         for piece in sliced(list(wanted.ids), PAGE_ROWS):
             page, _ = await asked.page("ids", 0, None, piece)
@@ -83,7 +96,7 @@ async def pages(
             yield page
 
 
-class _Asked:
+class Asked:
     """The statement with the arguments that are the same for each page."""
 
     def __init__(
@@ -101,6 +114,12 @@ class _Asked:
             wanted.error_contains,
             wanted.payload_json,
         )
+        self._more = (
+            _listed(wanted.job_type_patterns and [like_pattern(one) for one in wanted.job_type_patterns]),
+            _listed(wanted.workers),
+            wanted.attempts_min,
+            wanted.attempts_max,
+        )
         self._others = wanted.time("created_after", now), wanted.time("created_before", now)
         self._finished = wanted.time("finished_after", now), wanted.time("finished_before", now)
         self._due = wanted.time("due_after", now), wanted.time("due_before", now)
@@ -109,13 +128,26 @@ class _Asked:
         self, walk: Walk, after: int, after_time: datetime | None, ids: Sequence[int]
     ) -> tuple[Page, tuple[int, datetime | None] | None]:
         """Return a page and where the next one begins, None at the end."""
-        start, end = self._finished
-        if walk == "finished_at":  # what ends from now on would lead the walk on and on
-            end = self._now if end is None else min(end, self._now)
-        place = walk, after, self._last_id, after_time, PAGE_ROWS, ids
-        *rows, last = await look(self._link, "page_jobs", *place, *self._names, *self._others, start, end, *self._due)
+        rows, last = await self.rows(walk, after, after_time, PAGE_ROWS, ids)
         following = (last["id"], last["finished_at"]) if last["looked"] == PAGE_ROWS else None
         return Page([row["id"] for row in rows], last["looked"]), following
+
+    async def rows(
+        self, walk: Walk, after: int, after_time: datetime | None, size: int, ids: Sequence[int]
+    ) -> tuple[list[Record], Record]:
+        """Look at so many rows; return those that match, and the one that closes the answer."""
+        start, end = self._finished
+        if walk in ("finished_at", "latest"):  # what ends from now on would lead the walk on and on
+            end = self._now if end is None else min(end, self._now)
+        place = walk, after, self._last_id, after_time, size, ids
+        times = *self._others, start, end, *self._due
+        *rows, last = await look(self._link, "page_jobs", *place, *self._names, *times, *self._more)
+        return rows, last
+
+
+def like_pattern(text: str) -> str:
+    """Return a name with ``*`` for any text as a pattern of LIKE."""
+    return "".join("%" if letter == "*" else f"\\{letter}" if letter in "\\%_" else letter for letter in text)
 
 
 def _listed(values: Collection[T] | None) -> list[T] | None:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar, assert_never
 
+from pqrun.job.failure import ATTEMPTS_KEPT, Failure, FailureKind, bounded_message
 from pqrun.job.outcome import Cancelled, Done, Failed, Outcome, Recovered, Released, Retrying, Snoozed
 from pqrun.job.record import Claim
 from pqrun.job.state import Status
@@ -16,6 +17,12 @@ T = TypeVar("T")
 
 _STATUS_OF_END: Final[dict[type, Status]] = {Done: Status.DONE, Failed: Status.FAILED, Cancelled: Status.CANCELLED}
 """The outcomes that end a job, and what is written unless a cancel was asked for."""
+
+
+_UNSTARTED: Final = "unstarted"
+"""In place of a kind: no handler began, so there is no attempt to keep, not even of a job that was cancelled."""
+
+_NO_FAILURE: Final = Failure()
 
 
 class Settled(NamedTuple):
@@ -46,6 +53,10 @@ class _Columns:
         self.lost: list[int] = []
         self.releases: list[int] = []
         self.snoozes: list[int] = []
+        self.kinds: list[str | None] = []
+        self.exception_types: list[str | None] = []
+        self.messages: list[str | None] = []
+        self.frames: list[str | None] = []
 
     def add(
         self,
@@ -59,8 +70,10 @@ class _Columns:
         lost: int = 0,
         releases: int = 0,
         snoozes: int = 0,
+        kind: str | None = None,
+        failure: Failure = _NO_FAILURE,
     ) -> None:
-        """Add one row."""
+        """Add one row. ``kind``: of the attempt that is kept; None: it is kept only if a cancel was asked for."""
         self.statuses.append(status)
         self.results.append(result)
         self.errors.append(error)
@@ -70,6 +83,11 @@ class _Columns:
         self.lost.append(lost)
         self.releases.append(releases)
         self.snoozes.append(snoozes)
+        self.kinds.append(kind)
+        self.exception_types.append(failure.exception_type)
+        message = error if failure.message is None and error is not None else failure.message
+        self.messages.append(None if message is None else bounded_message(message))
+        self.frames.append(failure.frame)
 
     def add_outcome(self, outcome: Outcome) -> None:
         """Add what is written of one outcome."""
@@ -77,7 +95,15 @@ class _Columns:
             case Done():
                 self.add(Status.DONE, result=outcome.result, duration_ms=outcome.duration_ms)
             case Retrying():
-                self.add(Status.SCHEDULED, error=outcome.error, delay_seconds=outcome.delay_seconds)
+                failure = outcome.failure
+                self.add(
+                    Status.SCHEDULED,
+                    error=outcome.error,
+                    duration_ms=outcome.duration_ms,
+                    delay_seconds=outcome.delay_seconds,
+                    kind=failure.kind,
+                    failure=failure,
+                )
             case Snoozed():
                 self.add(
                     Status.SCHEDULED,
@@ -85,15 +111,31 @@ class _Columns:
                     delay_seconds=outcome.delay_seconds,
                     attempts=-1,
                     snoozes=int(outcome.is_chosen),
+                    kind=None if outcome.is_chosen else _UNSTARTED,
                 )
             case Failed():
-                self.add(Status.FAILED, error=outcome.error, duration_ms=outcome.duration_ms, lost=int(outcome.is_lost))
+                failure = outcome.failure
+                self.add(
+                    Status.FAILED,
+                    error=outcome.error,
+                    duration_ms=outcome.duration_ms,
+                    lost=int(outcome.is_lost),
+                    kind=failure.kind,
+                    failure=failure,
+                )
             case Released():
-                self.add(Status.READY, attempts=0 if outcome.counted else -1, releases=int(outcome.started))
+                self.add(
+                    Status.READY,
+                    attempts=0 if outcome.counted else -1,
+                    releases=int(outcome.started),
+                    kind=FailureKind.RELEASED if outcome.started else _UNSTARTED,
+                )
             case Recovered():
-                self.add(Status.READY, error=outcome.error, lost=1)
+                self.add(Status.READY, error=outcome.error, lost=1, kind=FailureKind.LOST)
             case Cancelled():
-                self.add(Status.CANCELLED, error=outcome.error, duration_ms=outcome.duration_ms)
+                self.add(
+                    Status.CANCELLED, error=outcome.error, duration_ms=outcome.duration_ms, kind=FailureKind.CANCELLED
+                )
             case _:
                 assert_never(outcome)
 
@@ -111,6 +153,15 @@ class _Columns:
             _unless_all(self.snoozes, 0),
         )
 
+    def kept(self) -> tuple[object, ...]:
+        """Return what is kept of the attempts, as settle.sql takes it."""
+        return (
+            _unless_all(self.kinds, None),
+            _unless_all(self.exception_types, None),
+            _unless_all(self.messages, None),
+            _unless_all(self.frames, None),
+        )
+
 
 def _literal(items: Iterable[str]) -> str:
     """Return an array literal of items that need no quotes: numbers and states."""
@@ -121,40 +172,47 @@ def _unless_all(column: list[T], default: T) -> list[T]:
     return column if column.count(default) < len(column) else []
 
 
-def _done_arguments(outcomes: Sequence[Done]) -> tuple[object, ...]:
-    """The same for a batch that holds nothing else: the rule, and worth its own few lines."""
-    return (
-        "{" + ",".join([Status.DONE.value] * len(outcomes)) + "}",
-        _unless_all([outcome.result for outcome in outcomes], None),
-        [],
-        _literal([str(outcome.duration_ms) for outcome in outcomes]),
-        *([[]] * 5),
-    )
-
-
 def _job_id(outcome: Outcome) -> int:
     return outcome.claim.job_id
 
 
-def _arguments(outcomes: Sequence[Outcome]) -> tuple[object, ...]:
-    done = [outcome for outcome in outcomes if type(outcome) is Done]
-    if len(done) == len(outcomes):
-        return _done_arguments(done)
-    columns = _Columns()
-    for outcome in outcomes:
-        columns.add_outcome(outcome)
-    return columns.arguments()
-
-
 async def settle(session: Runs, outcomes: Iterable[Outcome], *, awaited: Collection[int] = ()) -> list[Settled]:
-    """Write the outcomes in one statement and return those that held; the others' claims were lost before."""
+    """Write the outcomes and return those that held; the others' claims were lost before.
+
+    In one statement; where a job of a batch that was DONE had been asked to cancel, or lost, in two, the second for those alone.
+    """
     batch = sorted(outcomes, key=_job_id)
-    if not batch:
-        return []
+    done = [outcome for outcome in batch if type(outcome) is Done]
+    if len(done) < len(batch):
+        return await _settle(session, batch, list(awaited))
+    return await _settle_done(session, done, list(awaited)) if done else []
+
+
+async def _settle(session: Runs, batch: Sequence[Outcome], awaited: list[int]) -> list[Settled]:
+    columns = _Columns()
+    for outcome in batch:
+        columns.add_outcome(outcome)
+    arguments = *_claims(batch), *columns.arguments(), awaited, *columns.kept(), ATTEMPTS_KEPT
+    return _settled(batch, await session.run("settle", *arguments))
+
+
+async def _settle_done(session: Runs, batch: Sequence[Done], awaited: list[int]) -> list[Settled]:
+    """The same for a batch that holds nothing else: the rule, and worth a statement of its own."""
+    results = _unless_all([outcome.result for outcome in batch], None)
+    durations = _literal([str(outcome.duration_ms) for outcome in batch])
+    total, *listed = await session.run("settle_done", *_claims(batch), results, durations, awaited)
+    if total["ended"] == len(batch):
+        return [Settled(outcome.claim, Status.DONE, None) for outcome in batch]
+    ended = {(row["id"], row["claim_id"] or 0) for row in listed}
+    done = {end.claim: end for end in batch if (end.claim.job_id, end.claim.claim_id or 0) in ended}
+    left = [outcome for outcome in batch if outcome.claim not in done]
+    others = await _settle(session, left, awaited) if left else []
+    return [*(Settled(claim, Status.DONE, None) for claim in done), *others]
+
+
+def _claims(batch: Sequence[Outcome]) -> tuple[str, str]:
     ids = _literal([str(outcome.claim.job_id) for outcome in batch])
-    claims = _literal([str(outcome.claim.claim_id or "NULL") for outcome in batch])  # NULL: marked RUNNING by hand
-    rows = await session.run("settle", ids, claims, *_arguments(batch), list(awaited))
-    return _settled(batch, rows)
+    return ids, _literal([str(outcome.claim.claim_id or "NULL") for outcome in batch])  # NULL: marked RUNNING by hand
 
 
 def _settled(batch: Sequence[Outcome], rows: Sequence[Row]) -> list[Settled]:

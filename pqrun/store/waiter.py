@@ -83,6 +83,16 @@ class Waiter:
         finally:
             self._forget(job_id, future)
 
+    async def look_once(self, job_id: int) -> End:
+        """Return how the job has finished; raises JobNotFound, and ResultTimeout where it has not."""
+        rows = await self._statements.run("find_ends", [job_id])
+        if not rows:
+            raise JobNotFound(f"there is no job {job_id} (deleted, or removed by retention)", job_id)
+        end = End(Status(rows[0]["status"]), rows[0]["result"], rows[0]["last_error"])
+        if not end.status.is_finished:
+            raise ResultTimeout(f"job {job_id} has not finished yet; it goes on", job_id)
+        return end
+
     async def close(self) -> None:
         """Stop; waits under way end with NotOpenError."""
         if self._task is not None:

@@ -14,7 +14,8 @@ from pqrun.job.outcome import Done, Failed, Outcome, Retrying
 from pqrun.job.record import Claim, Job
 from pqrun.job.schedule import preview
 from pqrun.job.state import Status
-from pqrun.store import checking, maintaining, schedules, settling
+from pqrun.store import attempts, checking, maintaining, schedules, settling
+from pqrun.store.attempts import PrunedAttempts
 from pqrun.store.checking import Noted
 from pqrun.store.claiming import ClaimBatch, Claimer, Lane, Promotion, Survey
 from pqrun.store.enqueueing import Runs
@@ -184,6 +185,10 @@ class WorkStore:
     async def prune(self, *, age_seconds: float) -> Pruned:
         """Delete a piece of history."""
         return await maintaining.prune(self._maintenance, age_seconds=age_seconds)
+
+    async def prune_attempts(self, *, after_job_id: int) -> PrunedAttempts:
+        """Delete a piece of the attempts whose jobs are gone."""
+        return await attempts.prune_attempts(self._maintenance, after_job_id=after_job_id)
 
     # Scheduling.
 

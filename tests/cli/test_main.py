@@ -1,6 +1,7 @@
 """The entry point: version, usage, and how errors are told."""
 
 import importlib.metadata
+import sys
 
 import pytest
 
@@ -16,12 +17,37 @@ async def test_version_prints_that_of_the_package() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["migrate", "worker", "check", "cancel", "retry", "delete", "move", "prioritize", "demo", "bench", "schedules"],
+    [
+        "migrate",
+        "worker",
+        "check",
+        "tasks",
+        "defer",
+        "jobs",
+        "why",
+        "workers",
+        "cancel",
+        "retry",
+        "delete",
+        "move",
+        "prioritize",
+        "demo",
+        "bench",
+        "schedules",
+    ],
 )
 async def test_the_help_lists_every_command(command: str) -> None:
     code, output = await run_command("--help")
     assert code == 0
     assert f"  {command} " in output
+
+
+async def test_a_shell_completes_commands_and_options() -> None:
+    program = [sys.executable, "-c", "import sys; sys.argv[0] = 'pqrun'; from pqrun.cli.main import run; run()"]
+    for words, found in (("pqrun wor", ["worker", "workers"]), ("pqrun jobs --li", ["--limit"])):
+        env = environment(_PQRUN_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1))
+        _, output = await run_command(env=env, program=program)
+        assert output.split() == found
 
 
 async def test_an_unknown_command_is_wrong_usage() -> None:

@@ -9,7 +9,12 @@ A Python block is a whole program, or continues a named one: an HTML comment abo
 
 In a block that continues another, the statements from the first outermost ``await`` on run inside ``async with jobs`` beside a worker, as
 the README tells its readers. A block that defines ``test_`` functions is run by pytest. SQL blocks of a file run in order on one database,
-where roles get names of the test's own. Two notes are for SQL:
+where roles get names of the test's own. A Python block with one of these is not run:
+
+    <!-- refused: shop -->           after the program of that name, mypy --strict refuses each line that has a comment, and no other
+    <!-- includes: examples/a.py --> the site shows that file here, which is run and checked where examples are
+
+Two notes are for SQL:
 
     <!-- needs: pg_cron -->          ``cron.schedule`` is one that runs the command at once
     <!-- arguments: a|b -->          the values of its question marks, as a driver like JDBC would send them
@@ -34,10 +39,12 @@ import asyncpg
 import pytest
 
 from benchmarks.schedules import clock_changes
+from pqrun.cli.init import APP
 from pqrun.config import WORKER_VARIABLES
 from pqrun.declaration import CallOptions, DeclaredOptions, ScheduleOptions
 from pqrun.job.definition import ScheduleDefinition
 from pqrun.job.options import JobOptions
+from pqrun.job.query import parse_query
 from pqrun.job.record import NewJob
 from pqrun.job.schedule import check_rule
 from pqrun.testing.databases import TEST_DSN
@@ -114,7 +121,9 @@ def read_blocks(page: Path) -> list[Block]:
 
 BLOCKS = [block for page in PAGES for block in read_blocks(page)]
 EXCERPTS = [block for block in BLOCKS if "from" in block.notes]
-PYTHON = [block for block in BLOCKS if block.kind == "python" and block not in EXCERPTS]
+REFUSED = [block for block in BLOCKS if "refused" in block.notes]
+INCLUDED = [block for block in BLOCKS if "includes" in block.notes]
+PYTHON = [block for block in BLOCKS if block.kind == "python" and block not in [*EXCERPTS, *REFUSED, *INCLUDED]]
 BASH = [block for block in BLOCKS if block.kind == "bash"]
 YAML = [block for block in BLOCKS if block.kind == "yaml"]
 JSON = [block for block in BLOCKS if block.kind == "json"]
@@ -213,14 +222,41 @@ def test_every_note_is_one_that_is_known_and_leads_somewhere() -> None:
         "needs",
         "arguments",
         "from",
+        "refused",
+        "includes",
     }
     assert len(NAMED) == sum("name" in block.notes for block in BLOCKS), "two blocks have the same name"
-    assert {block.notes["continues"] for block in BLOCKS if "continues" in block.notes} <= NAMED.keys()
+    assert {
+        block.notes[note] for block in BLOCKS for note in ("continues", "refused") if note in block.notes
+    } <= NAMED.keys()
 
 
 @each(EXCERPTS)
 def test_an_excerpt_stands_in_its_example(block: Block) -> None:
     assert f"\n{block.text}" in (ROOT / block.notes["from"]).read_text()
+
+
+@each(INCLUDED)
+def test_what_a_page_includes_is_a_file_of_the_project(block: Block) -> None:
+    assert block.text == f'--8<-- "{block.notes["includes"]}"\n'
+    assert (ROOT / block.notes["includes"]).is_file()
+
+
+def test_the_page_of_examples_has_them_all() -> None:
+    shown = {block.notes["includes"] for block in INCLUDED if block.page == "docs/examples.md"}
+    assert {str(file.relative_to(ROOT)) for file in (ROOT / "examples").glob("*.py")} <= shown
+
+
+@each(REFUSED)
+def test_each_line_with_a_comment_is_refused_by_mypy(block: Block, tmp_path: Path) -> None:
+    declared = program(NAMED[block.notes["refused"]])
+    body = textwrap.indent(block.text, "    ")
+    (tmp_path / "refused.py").write_text(f"{declared}\n\nasync def refused() -> None:\n{body}")
+    first = declared.count("\n") + 4  # lines of what stands before, and mypy counts from 1
+    said = mypy(["refused.py"], tmp_path).stdout
+    refused = {int(number) - first for number in re.findall(r"^refused\.py:(\d+): error", said, re.MULTILINE)}
+    expected = {number for number, line in enumerate(block.text.splitlines()) if "  # " in line}
+    assert refused == expected, said
 
 
 @each(PYTHON)
@@ -245,28 +281,25 @@ def test_every_python_block_passes_mypy_strict(tmp_path: Path) -> None:
         file = tmp_path / f"block_{number}.py"
         file.write_text(program(block))
         places[file.name] = block.place
-    settings = tmp_path / "mypy.ini"
+    done = mypy(list(places), tmp_path)
+    said = re.sub(r"^block_\d+\.py", lambda match: f"{match[0]} ({places[match[0]]})", done.stdout, flags=re.MULTILINE)
+    assert done.returncode == 0, said + done.stderr
+
+
+def mypy(files: list[str], folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Check files as a user would: the project's own settings do not count."""
+    settings = folder / "mypy.ini"
     settings.write_text("[mypy]\n[mypy-django.*]\nignore_missing_imports = True\n")  # it ships no types
-    done = subprocess.run(
-        # The project's own settings do not count, as with users.
-        [
-            sys.executable,
-            "-m",
-            "mypy",
-            "--strict",
-            f"--config-file={settings}",
-            f"--cache-dir={ROOT / '.mypy_cache' / 'docs'}",
-            *places,
-        ],
-        cwd=tmp_path,
+    cache = f"--cache-dir={ROOT / '.mypy_cache' / 'docs'}"
+    return subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", f"--config-file={settings}", cache, *files],
+        cwd=folder,
         env={**os.environ, "MYPYPATH": os.pathsep.join([str(ROOT / "stubs"), str(ROOT)])},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
-    said = re.sub(r"^block_\d+\.py", lambda match: f"{match[0]} ({places[match[0]]})", done.stdout, flags=re.MULTILINE)
-    assert done.returncode == 0, said + done.stderr
 
 
 CRON = """
@@ -335,6 +368,8 @@ def check_command(words: list[str], dsn: str, folder: Path) -> None:
     match words:
         case ["pip", "install", *requirements]:
             check_requirements(requirements)
+        case ["python", "-m", "venv", _] | ["source", _] | ["cd", _] | ["pytest"]:
+            pass
         case ["make", *targets]:
             run("make", "-n", *targets, folder=ROOT)
         case ["python", "manage.py", _]:
@@ -359,7 +394,7 @@ def check_command(words: list[str], dsn: str, folder: Path) -> None:
 
 
 def check_requirements(requirements: list[str]) -> None:
-    for requirement in requirements:
+    for requirement in set(requirements) - {"pytest"}:
         found = re.fullmatch(r"pqrun(\[(?P<extras>[\w,]+)\])?", requirement)
         assert found, f"pip install {requirement}"
         assert set((found["extras"] or "dev").split(",")) <= EXTRAS.keys(), requirement
@@ -380,12 +415,14 @@ def check_pqrun(command: str, rest: list[str], dsn: str, folder: Path) -> None:
     if command in RUN_COMMANDS:
         run(sys.executable, "-m", "pqrun", command, *rest, folder=folder, dsn=dsn)
         return
-    if command in COMMAND_GROUPS:
+    if command in COMMAND_GROUPS and rest and not rest[0].startswith("-"):
         command, rest = f"{command} {rest[0]}", rest[1:]
     text = run(sys.executable, "-m", "pqrun", *command.split(), "--help", folder=folder)
-    for word in rest:
+    for number, word in enumerate(rest):
         if word.startswith("-"):
             assert re.search(rf"(?<![\w-]){re.escape(word.partition('=')[0])}\b", text), f"pqrun {command} {word}"
+        elif command == "jobs" or rest[number - 1] == "--query":
+            parse_query(word)
         elif re.fullmatch(r"[\w.]+:\w+", word):
             check_target(word, r"^({} = App\(|from \.\w+ import {}$)")
 
@@ -395,7 +432,8 @@ def check_target(target: str, pattern: str) -> None:
     module, _, name = target.partition(":")
     path = f"{module.replace('.', '/')}.py"
     files = [file for folder in (ROOT, DJANGO) if (file := folder / path).exists()]
-    text = NAMED[module].text if module in NAMED else files[0].read_text()
+    written = {"app": APP}  # by pqrun init
+    text = NAMED[module].text if module in NAMED else written.get(module) or files[0].read_text()
     assert re.search(pattern.replace("{}", name), text, re.MULTILINE), target
 
 

@@ -55,6 +55,16 @@ SCRIPTS = {
         "job 4 failed: pqrun.Abort: there is no user 8 after attempt 1",
         "job 5 failed: ValueError: a path is needed after attempt 1",
     ],
+    "attempts": [
+        "{'charged': 'visa'}",
+        "attempt 1: ConnectionError: the bank does not answer, then SCHEDULED",
+        "attempt 2: ConnectionError: the bank does not answer, then SCHEDULED",
+        "job 2 failed: NoSuchCard: the customer has none",
+        "job 3 failed: NoSuchCard: the customer has none",
+        "job 4 failed: NoSuchCard: the customer has none",
+        "3 times attempts.NoSuchCard of pay in attempts:charge",
+        "2 times ConnectionError of pay in attempts:charge",
+    ],
     "sync_handler": ["digest: a8df899f3c4f204d", "job 1 was cancelled"],
     "sql_trigger": ["{'indexed': 1}", "{'indexed': 2}"],
     "middleware": [

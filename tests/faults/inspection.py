@@ -9,7 +9,7 @@ import asyncpg
 from pqrun.job.state import ACTIVE, FINISHED, Status
 from tests.faults.model import Model, ModelJob
 
-__all__ = ["JOBS", "WORKERS", "Tables", "compare", "compare_workers", "must_hold", "read"]
+__all__ = ["JOBS", "ORPHANED", "WORKERS", "Tables", "compare", "compare_workers", "must_hold", "read"]
 
 NEAR = 40.0
 """Seconds: less than any difference of ages that matters here, more than an example takes."""
@@ -20,9 +20,12 @@ SELECT tableoid::regclass::text AS part, id, place, claim_id, worker, locked_by,
        (payload ->> 'n')::integer AS number, result::text AS result,
        locked_at IS NOT NULL AS is_locked, finished_at IS NOT NULL AS is_finished, cancel_requested_at IS NOT NULL AS is_asked,
        extract(epoch FROM run_after - clock_timestamp())::double precision AS due_in,
-       extract(epoch FROM clock_timestamp() - coalesce(finished_at, locked_at))::double precision AS age
+       extract(epoch FROM clock_timestamp() - coalesce(finished_at, locked_at))::double precision AS age,
+       (SELECT array_agg(concat_ws(' ', t.number, t.kind, t.status_after) ORDER BY t.id)
+          FROM pqrun.attempts t WHERE t.job_id = jobs.id) AS kept
   FROM pqrun.jobs
 """
+ORPHANED = "SELECT count(*) FROM pqrun.attempts t WHERE NOT EXISTS (SELECT FROM pqrun.jobs j WHERE j.id = t.job_id)"
 WORKERS = "SELECT id, worker_id, beat, dead_at IS NOT NULL AS is_dead FROM pqrun.workers"
 
 Tables = tuple[Sequence[asyncpg.Record], Sequence[asyncpg.Record]]
@@ -87,6 +90,7 @@ def _compare_job(job: ModelJob, row: asyncpg.Record) -> None:
     values = {name: row[name] for name in names}
     expected: dict[str, Any] = {name: getattr(job, name) for name in names}
     assert values == expected, f"job {job.id} is {values}, expected {expected}"
+    assert (row["kept"] or []) == job.kept, f"attempts of job {job.id}: {row['kept']}, expected {job.kept}"
     spec = job.spec
     same = ("number", "job_type", "queue", "priority", "max_attempts", "dedupe_key", "timeout_seconds")
     wanted = (spec.number, spec.job_type, spec.queue, spec.priority, spec.max_attempts, spec.key, spec.timeout)

@@ -16,6 +16,8 @@ __all__ = ["RELEASES_FREE", "SNOOZES_FREE", "Model", "ModelJob", "ModelWorker", 
 RELEASES_FREE = 10
 """Given back so many times after its start, a job's further starts count."""
 
+ATTEMPTS_KEPT = 20
+"""Of a job, the last ones that did not succeed."""
 
 SNOOZES_FREE = 1_000
 """Put off so many times, a job's further snoozes are failures."""
@@ -61,6 +63,8 @@ class ModelJob:
     is_asked: bool = False
     error: str | None = None
     result: str | None = None
+    kept: list[str] = field(default_factory=list)
+    """Attempts that did not succeed: number, kind, and what the job became."""
     place: int | None = None
     """As last seen in the table; None: not seen yet."""
     is_replaced: bool = False
@@ -77,6 +81,17 @@ class ModelJob:
         if status is not Status.DONE:
             self.unlock()
         return status
+
+    def stop(self, error: str | None = None) -> Status:
+        """Cancelled while it ran."""
+        status = self.finish(Status.CANCELLED, error)
+        self.keep("cancelled", self.attempts)
+        return status
+
+    def keep(self, kind: str, number: int) -> Status:
+        """Remember the attempt, now that its end is written."""
+        self.kept = [*self.kept, f"{number} {kind} {self.status}"][-ATTEMPTS_KEPT:]
+        return self.status
 
     def wait(self, status: Status, error: str | None = None) -> Status:
         """Back among those that wait, claimed by nobody."""
@@ -205,25 +220,27 @@ class Model:
     def done(self, job: ModelJob, result: str) -> Status:
         """The handler returned."""
         if job.is_asked:
-            return job.finish(Status.CANCELLED)
+            return job.stop()
         job.result = result
         return job.finish(Status.DONE)
 
-    def fail(self, job: ModelJob, error: str, delay: float | None) -> Status:
+    def fail(self, job: ModelJob, error: str, delay: float | None, kind: str = "error") -> Status:
         """The handler failed; no ``delay``: for good."""
         if job.is_asked:
-            return job.finish(Status.CANCELLED, error)
+            return job.stop(error)
         if delay is None or job.attempts >= job.spec.max_attempts:
-            return job.finish(Status.FAILED, error)
-        job.due_in = delay
-        return job.wait(Status.SCHEDULED, error)
+            job.finish(Status.FAILED, error)
+        else:
+            job.due_in = delay
+            job.wait(Status.SCHEDULED, error)
+        return job.keep(kind, job.attempts)
 
     def snooze(self, job: ModelJob, error: str, delay: float) -> Status:
         """The handler puts it off; ``error``: of one snooze too many, which is a failure."""
         if job.snoozes >= SNOOZES_FREE:
             return self.fail(job, error, delay)
         if job.is_asked:
-            return job.finish(Status.CANCELLED)
+            return job.stop()
         job.attempts -= 1
         job.snoozes += 1
         job.due_in = delay
@@ -234,12 +251,15 @@ class Model:
         counts = started and job.releases >= RELEASES_FREE
         error = "released at shutdown " if counts and job.attempts >= job.spec.max_attempts else None
         if job.is_asked:
-            return job.finish(Status.CANCELLED, error)
+            return job.stop(error) if started else job.finish(Status.CANCELLED)
+        number = job.attempts
         if error is not None:
-            return job.finish(Status.FAILED, error)
-        job.attempts -= 0 if counts else 1
-        job.releases += started
-        return job.wait(Status.READY)
+            job.finish(Status.FAILED, error)
+        else:
+            job.attempts -= 0 if counts else 1
+            job.releases += started
+            job.wait(Status.READY)
+        return job.keep("released", number) if started else job.status
 
     def lose(self, job: ModelJob) -> Status:
         """Its worker is gone: the attempt counts, and so does the loss, whatever becomes of the job."""
@@ -247,8 +267,12 @@ class Model:
         error = f"lost its worker {'once' if job.lost == 1 else f'{job.lost} times'} "
         has_attempts = job.attempts < job.spec.max_attempts
         if job.is_asked:
-            return job.finish(Status.CANCELLED, error)
-        return job.wait(Status.READY, error) if has_attempts else job.finish(Status.FAILED, error)
+            return job.stop(error)
+        if has_attempts:
+            job.wait(Status.READY, error)
+        else:
+            job.finish(Status.FAILED, error)
+        return job.keep("lost", job.attempts)
 
     def cancel(self, job_id: int) -> CancelOutcome | None:
         """Cancel; None: locked, nothing is said yet."""

@@ -61,6 +61,14 @@ MUTANTS = (
     _mutant("a delay that is not written", "settle", ("h.delay_seconds * interval '1 second'", "interval '0'")),
     _mutant("a snooze that is not remembered", "settle", ("snoozes = a.snoozes + coalesce(h.snoozes, 0)", "snoozes = a.snoozes")),
     _mutant("an end that forgets snoozes", "settle", ("snoozes, priority, queue, job_type, CASE", "0, priority, queue, job_type, CASE")),
+    _mutant("a success without a fence", "settle_done", (" AND a.claim_id IS NOT DISTINCT FROM u.claim_id", "")),
+    _mutant("a success that ignores a cancel request", "settle_done", (" AND a.cancel_requested_at IS NULL", "")),
+    _mutant("an attempt at its end that is not kept", "settle", ("ELSE kind <> 'unstarted' END", "ELSE false END")),
+    _mutant("an attempt before another that is not kept", "settle", ("\n     WHERE kind <> 'unstarted'", "\n     WHERE false")),
+    _mutant("an attempt that was cancelled and is not kept", "settle", ("kind IS DISTINCT FROM 'unstarted'", "kind <> 'unstarted'")),
+    _mutant("an attempt that was none and is kept", "settle", ("kind IS DISTINCT FROM 'unstarted'", "true")),
+    _mutant("an attempt with the next one's number", "settle", ("a.attempts AS number, a.job", "a.attempts + 1 AS number, a.job")),
+    _mutant("attempts trimmed too early", "settle", ("OFFSET $17::integer - 1", "OFFSET 1")),
     _mutant("a renewal without a fence", "renew", (" AND a.claim_id = u.claim_id", "")),
     _mutant("an end told to whoever asks", "find_claim", (" AND f.claim_id = $2::bigint", " AND $2::bigint > 0")),
     # Claims.
@@ -112,5 +120,6 @@ MUTANTS = (
     _mutant("a reaper that calls everything overdue", "find_overdue", (TOO_LONG, TOO_LONG.replace("a.timeout_seconds +", "0 *"))),
     _mutant("a grave forgotten with a job in it", "forget_workers", (EMPTY_GRAVE, "")),
     _mutant("a pruner of what is young", "prune", (OLD_ENOUGH, "$1::double precision > 0")),
+    _mutant("a pruner that leaves attempts", "prune", ("WHERE a.job_id = g.id", "WHERE a.job_id = g.id AND g.id < 0")),
     _mutant("a pruner that counts but keeps", "prune", ("WHERE f.id = o.id", "WHERE f.id = o.id AND f.id < 0")),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from pqrun.store import registry
 from pqrun.store.maintaining import GRAVE_SECONDS
 from pqrun.store.registry import Beat
 from tests.faults.arena import SLOTS, Arena
+from tests.faults.inspection import ORPHANED
 from tests.faults.machine import Machine, pick
 from tests.faults.model import SNOOZES_FREE, Spec
 from tests.faults.operations import DELAY, LANES, TYPES, Cancel, Enqueue, Operation, Retry
@@ -313,6 +314,7 @@ class StoreMachine(Machine):
             self.time_passes(max(hundreds, 1))
         work = self.arena.slots[slot].work
         assert self.arena.call(work.prune(age_seconds=PRUNE_AGE)) == (True, self.model.prune(PRUNE_AGE)), "prune"
+        assert self.arena.call(self.arena.watcher.fetchval(ORPHANED)) == 0, "attempts of jobs that are gone"
         assert set(self.arena.call(work.forget_workers())) == self.model.forget(GRAVE_SECONDS), "graves"
         self.check()
 

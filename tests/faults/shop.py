@@ -58,7 +58,7 @@ def note(what: str, ctx: JobContext[Any], key: str) -> None:
 
 @jobs.task(backoff=AtOnce())
 async def work(ctx: JobContext, key: str, how: str = "sleep", seconds: float = 0.0) -> dict[str, Any]:
-    """Sleep, block, hold the GIL, kill, be deaf, snooze, fork, or raise one of RAISED; ``first-…``: only the first attempt."""
+    """Sleep, block, hold the GIL, kill, be deaf, snooze, fork, raise when told or as RAISED says; ``first-…``: only at first."""
     note("start", ctx, key)
     first, how = how.startswith("first-"), how.removeprefix("first-")
     try:
@@ -82,6 +82,9 @@ async def behave(ctx: JobContext[Any], key: str, how: str, seconds: float) -> No
         await FORKED[how](ctx, key, seconds)
     elif how == "deaf":
         await be_deaf(ctx, key, seconds)
+    elif how == "told":
+        await wait_until(may_go)
+        raise ValueError("as told")
     elif how == "snooze":
         await put_off(ctx, key, seconds)
     else:

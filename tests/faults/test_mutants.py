@@ -13,6 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from pqrun.errors import PqrunError
 from pqrun.job import outcome
+from pqrun.job.failure import Failure
 from pqrun.job.outcome import Counts, Recovered, Retrying
 from pqrun.job.record import Claim
 from pqrun.run import cursor
@@ -108,8 +109,10 @@ def test_a_recovery_that_ignores_max_attempts_is_caught(arena: Arena, monkeypatc
 
 
 def test_a_failure_that_ignores_max_attempts_is_caught(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    def decide(claim: Claim, counts: Counts, *, error: str, delay_seconds: float, duration_ms: int | None) -> Retrying:
-        return Retrying(claim, duration_ms, error, delay_seconds)
+    def decide(
+        claim: Claim, counts: Counts, *, error: str, failure: Failure, delay_seconds: float, duration_ms: int | None
+    ) -> Retrying:
+        return Retrying(claim, duration_ms, error, delay_seconds, failure)
 
     monkeypatch.setattr(outcome, "decide_after_failure", decide)
     hunt(arena)

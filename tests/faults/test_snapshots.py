@@ -11,7 +11,7 @@ from typing import TypeVar
 import asyncpg
 import pytest
 
-from pqrun.job.outcome import CancelOutcome, Done, Released
+from pqrun.job.outcome import CancelOutcome, Done, Failed, Outcome, Released
 from pqrun.job.record import Claim, Job
 from pqrun.job.state import Status
 from pqrun.store import PgJobStore
@@ -27,8 +27,17 @@ STOP = "(SELECT pg_advisory_xact_lock(7)) IS NOT NULL"
 LOOKS = {
     "cancel": ("WHERE a.id = $1::bigint FOR UPDATE",),
     "settle": ("WHERE a.id = u.id AND a.claim_id", "WHERE u.is_end AND a.id = u.id"),
+    "settle_done": ("WHERE a.id = u.id AND a.claim_id",),
 }
 """Where each statement first looks at the row: a settle at what goes back, and at what ends."""
+
+WHATS = ["a success", "another end", "a release"]
+
+
+def outcome_of(what: str, claimed: Claim) -> Outcome:
+    if what == "a success":
+        return Done(claimed, 1, None)
+    return Failed(claimed, 1, "x") if what == "another end" else Released(claimed, started=True, counted=False)
 
 
 @pytest.fixture
@@ -122,13 +131,13 @@ async def test_a_cancel_that_began_before_the_end_comes_too_late(
     assert (await found(store, job_id)).status is Status.DONE
 
 
-@pytest.mark.parametrize("what", ["an end", "a release"])
+@pytest.mark.parametrize("what", WHATS)
 async def test_what_began_before_the_cancel_is_cancelled(
     late: PgJobStore, store: PgJobStore, work: WorkStore, connection: asyncpg.Connection, what: str
 ) -> None:
     job_id = await store.enqueue("t", {})
     claimed = await claim(work)
-    outcome = Done(claimed, 1, None) if what == "an end" else Released(claimed, started=True, counted=False)
+    outcome = outcome_of(what, claimed)
     async with late.connection() as lent:
         async with stopped(connection):
             settling = await begin(connection, lambda: settle(late.session(lent), [outcome]))
@@ -137,13 +146,13 @@ async def test_what_began_before_the_cancel_is_cancelled(
     assert (await found(store, job_id)).status is Status.CANCELLED
 
 
-@pytest.mark.parametrize("what", ["an end", "a release"])
+@pytest.mark.parametrize("what", WHATS)
 async def test_what_began_before_the_job_was_claimed_anew_writes_nothing(
     late: PgJobStore, store: PgJobStore, work: WorkStore, connection: asyncpg.Connection, what: str
 ) -> None:
     job_id = await store.enqueue("t", {})
     lost = await claim(work)
-    outcome = Done(lost, 1, None) if what == "an end" else Released(lost, started=True, counted=False)
+    outcome = outcome_of(what, lost)
     async with late.connection() as lent:
         async with stopped(connection):
             settling = await begin(connection, lambda: settle(late.session(lent), [outcome]))

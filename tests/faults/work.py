@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from pqrun.errors import ClaimLost, CompletionRefused
 from pqrun.job import outcome as outcomes
+from pqrun.job.failure import Failure, FailureKind
 from pqrun.job.outcome import Counts, Outcome
 from pqrun.job.pause import PauseKind
 from pqrun.job.record import Claim, Job
@@ -189,17 +190,21 @@ def _decide(held: Held, what: What) -> Outcome:
         case What.RETURNED:
             return outcomes.Done(claim, 7, _result(claim))
         case What.RAISED:
-            return outcomes.decide_after_failure(claim, counts, error=_error(claim), delay_seconds=DELAY, duration_ms=7)
+            return _failed(claim, counts)
         case What.SNOOZED:
             snoozed = outcomes.decide_snooze(claim, counts, delay_seconds=DELAY, reason=None)
-            return snoozed or outcomes.decide_after_failure(
-                claim, counts, error=_error(claim), delay_seconds=DELAY, duration_ms=7
-            )
+            return snoozed or _failed(claim, counts)
         case What.ABORTED:
             return outcomes.Failed(claim, 7, _error(claim))
         case What.STOPPED:
             return outcomes.Cancelled(claim, 7)
     return outcomes.decide_release(claim, counts, started=what is What.INTERRUPTED)
+
+
+def _failed(claim: Claim, counts: Counts) -> Outcome:
+    return outcomes.decide_after_failure(
+        claim, counts, error=_error(claim), failure=Failure(), delay_seconds=DELAY, duration_ms=7
+    )
 
 
 def _apply_end(model: Model, job: ModelJob, held: Held, what: What) -> Status:
@@ -212,7 +217,7 @@ def _apply_end(model: Model, job: ModelJob, held: Held, what: What) -> Status:
         case What.SNOOZED:
             return model.snooze(job, _error(held.claim), DELAY)
         case What.STOPPED:
-            return job.finish(Status.CANCELLED, outcomes.CANCELLED_BY_REQUEST)
+            return job.stop(outcomes.CANCELLED_BY_REQUEST)
     return model.release(job, started=what is What.INTERRUPTED)
 
 
@@ -249,7 +254,7 @@ class Complete(Operation[Refusal | None]):
         elif job.is_asked:
             assert answer is Refusal.ASKED
             if not self.within:  # written as CANCELLED; within a transaction that is to be rolled back
-                job.finish(Status.CANCELLED)
+                job.stop()
         else:
             assert answer is None, answer
             if self.within and model.opened is not None:
@@ -295,7 +300,7 @@ class Reap(Operation[list[Reaped]]):
         for job in self._found(model):
             if self.is_alone or job.id in got:
                 is_overdue = self.reaper is Reaper.OVERDUE
-                expected[job.id] = model.fail(job, "timed out", DELAY) if is_overdue else model.lose(job)
+                expected[job.id] = model.fail(job, "timed out", DELAY, "timeout") if is_overdue else model.lose(job)
         assert got == expected, f"reaped {got}, expected {expected}"
 
     def _found(self, model: Model) -> Sequence[ModelJob]:
@@ -309,8 +314,9 @@ class Reap(Operation[list[Reaped]]):
 
 
 def _decide_overdue(found: Overdue) -> outcomes.Retrying | outcomes.Failed:
+    failure = Failure(FailureKind.TIMEOUT)
     return outcomes.decide_after_failure(
-        found.claim, found.counts, error="timed out", delay_seconds=DELAY, duration_ms=None
+        found.claim, found.counts, error="timed out", failure=failure, delay_seconds=DELAY, duration_ms=None
     )
 
 

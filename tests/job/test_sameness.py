@@ -399,3 +399,17 @@ def test_abstract_types_take_what_arrives_for_them() -> None:
         given = made("pydantic", annotation, value)
         codec = payload_codec(type(given))
         assert codec.load(codec.dump(given)).f == value
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+def test_another_member_of_an_enum_is_another_value() -> None:
+    painted = Annotated[Colour, PlainSerializer(lambda colour: "blue")]
+    kept, changed = made("pydantic", painted, Colour.BLUE), made("pydantic", painted, Colour.RED)
+    codec = payload_codec(type(kept))
+    assert codec.load(codec.dump(kept)) == kept
+    with pytest.raises(PayloadError, match="f: comes back from storage different"):
+        payload_codec(type(changed)).dump(changed)

@@ -139,7 +139,7 @@ async def test_the_registry_and_queues_say_what_is_served(store: PgJobStore) -> 
     async with working(store, {"t": quick}, queues={"default": 3, "mail": 2, "a": None}, concurrency=10) as crew:
         await crew.heard.wait_for(events.WorkerStarted)
         (worker,) = await Workers(store).list()
-        assert (worker.queues, worker.concurrency) == (("a", "default", "mail"), 10)
+        assert (worker.queues, worker.concurrency) == (["a", "default", "mail"], 10)
         assert worker.slots == {"default": 3, "mail": 2}
         assert [(one.name, one.slots, one.workers) for one in await store.queues()] == [
             ("a", 5, 1),
@@ -161,7 +161,7 @@ async def test_a_running_worker_takes_up_another_queue_and_leaves_one(store: PgJ
 
         async def is_told() -> bool:
             (worker,) = await Workers(store).list()
-            return (worker.queues, worker.concurrency, worker.slots) == (("mail",), 2, {"mail": 2})
+            return (worker.queues, worker.concurrency, worker.slots) == (["mail"], 2, {"mail": 2})
 
         await wait_until(is_told)
         assert default not in gate.started

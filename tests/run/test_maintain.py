@@ -15,6 +15,7 @@ from pqrun.job.state import Status
 from pqrun.run import events
 from pqrun.run.events import Events
 from pqrun.run.maintain import ORPHAN_MARGIN_SECONDS, OVERDUE_MARGIN_SECONDS, PIECE_ROWS, Pruner, Reaper, UnservedReport
+from pqrun.store.attempts import PrunedAttempts
 from pqrun.store.maintaining import Overdue, Pruned, Reaped
 from pqrun.store.settling import Settled
 from tests.support.waiting import Recorder, wait_until
@@ -49,6 +50,8 @@ class Yard:
         self.sweeps = 0
         self.looks = 0
         self.ages: list[float] = []
+        self.left_behind: list[PrunedAttempts] = []
+        self.after: list[int] = []
 
     async def reap_lost(self) -> list[Reaped]:
         self.asked.append("lost")
@@ -81,6 +84,10 @@ class Yard:
     async def prune(self, *, age_seconds: float) -> Pruned:
         self.ages.append(age_seconds)
         return self.pieces.pop(0) if self.pieces else Pruned(True, 0)
+
+    async def prune_attempts(self, *, after_job_id: int) -> PrunedAttempts:
+        self.after.append(after_job_id)
+        return self.left_behind.pop(0) if self.left_behind else PrunedAttempts(True, 0, None)
 
 
 def reaped(job_id: int, *, worker_id: str = "dead") -> Reaped:
@@ -236,3 +243,24 @@ async def test_retention_goes_piece_by_piece_and_tells_the_sum(monkeypatch: pyte
     await wait_until(lambda: len(yard.ages) == 5)
     assert await pruner.service.stop(30)
     assert len(heard.of(events.Pruned)) == 1
+
+
+async def test_attempts_of_jobs_that_are_gone_are_removed_piece_by_piece_though_nothing_is_pruned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pqrun.run.maintain.PRUNE_PIECE_SECONDS", 0.0)
+    yard, told = Yard(), Events()
+    yard.left_behind = [
+        PrunedAttempts(True, 3, 70),
+        PrunedAttempts(False, 0, None),  # another worker's turn: the place is kept
+        PrunedAttempts(True, 0, 90),
+        PrunedAttempts(True, 1, None),
+    ]
+    pruner = Pruner(yard, age_seconds=None, events=told, policy=LoopErrorPolicy())
+    pruner.service.start()
+    for looks in (2, 3, 5):  # with nothing found it waits for the next round
+        await wait_until(lambda looks=looks: len(yard.after) == looks)  # type: ignore[misc]  # a lambda with a default
+        pruner.service.wake()
+    await wait_until(lambda: len(yard.after) == 6)
+    assert await pruner.service.stop(30)
+    assert (yard.after, yard.ages) == ([0, 70, 70, 90, 0, 0], [])

@@ -59,7 +59,7 @@ def page(
     """The arguments of a page whose filter asks for everything that can be asked."""
     place = walk, after, 2**62, since, PAGE, chosen or []
     asked = ["READY", "FAILED"], ["t"], ["default"], [0], ["k1"], "x", '{"n": 1}'
-    return *place, *asked, EARLY, NOW, since, NOW, EARLY, NOW
+    return *place, *asked, EARLY, NOW, since, NOW, EARLY, NOW, ["t%"], ["w"], 1, 2
 
 
 def assert_reads_only(plan: Plan, indexes: set[str], rows: int) -> None:
@@ -87,6 +87,48 @@ async def test_a_page_by_the_time_of_the_end_reads_what_its_index_leads_to(seede
             "page_jobs", *page("finished_at", 0, since=NOW - timedelta(seconds=5)), generic=generic
         )
         assert last.buffers < 50, last.text
+
+
+@modes
+@pytest.mark.parametrize(
+    ("walk", "table", "indexes"),
+    [
+        ("newest", "jobs_active", {"jobs_active_pkey", "jobs_finished_pkey"}),
+        ("newest active", "jobs_active", {"jobs_active_pkey"}),
+        ("newest finished", "jobs_finished", {"jobs_finished_pkey"}),
+    ],
+)
+async def test_a_page_of_the_newest_reads_its_own_rows_of_its_own_part(
+    seeded: str, walk: str, table: str, indexes: set[str], generic: bool
+) -> None:
+    *_, last = await ids(seeded, table)
+    async with explaining(seeded) as explainer:
+        plan = await explainer.plan("page_jobs", *page(walk, last), generic=generic)
+    assert_reads_only(plan, indexes, PAGE // 5)
+
+
+@modes
+async def test_a_page_of_the_latest_ends_reads_what_its_index_leads_to(seeded: str, generic: bool) -> None:
+    async with explaining(seeded) as explainer:
+        for since in (NOW, NOW - timedelta(seconds=HISTORY // 2)):
+            arguments = list(page("latest", 2**62, since=since))
+            arguments[15] = EARLY  # finished from
+            plan = await explainer.plan("page_jobs", *arguments, generic=generic)
+            assert set(plan.indexes) <= {"jobs_finished_at"}, plan.text
+            assert plan.buffers <= PAGE // 5, plan.text
+
+
+@modes
+async def test_what_explains_a_job_counts_no_more_than_its_cap(seeded: str, generic: bool) -> None:
+    cap = 1_000
+    async with connected(seeded) as connection:
+        last = await connection.fetchval("SELECT max(id) FROM pqrun.jobs_active")
+    async with explaining(seeded) as explainer:
+        plan = await explainer.plan("explain", last, 10.0, cap, 20, generic=generic)
+        lines = await explainer.plan("get_lines", await ids(seeded, "jobs_active"), generic=generic)
+    assert not plan.scanned & {"jobs_active", "jobs_finished"}, plan.text
+    assert plan.buffers <= 2 * cap, (plan.buffers, plan.text)
+    assert_reads_only(lines, {"jobs_active_pkey", "jobs_finished_pkey"}, PIECE * 10)
 
 
 @modes
@@ -136,6 +178,9 @@ async def test_plans_made_while_the_tables_were_empty_use_indexes(databases: Dat
     arguments: dict[str, tuple[object, ...]] = {
         "begin_selection": (),
         "page_jobs": page("active", 0),
+        "explain": (1, 10.0, 10, 20),
+        "list_workers": (10.0, 10),
+        "get_lines": ([1],),
         "inspect_many": ([1],),
         "get_many": ([1],),
         "cancel_many": ([1], ["READY"]),

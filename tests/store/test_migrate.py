@@ -191,7 +191,8 @@ async def test_migrate_works_through_a_handed_in_pool_before_start(empty_dsn: st
 def test_checksums_do_not_depend_on_the_name_of_the_schema() -> None:
     first = migrations()[0]
     assert first.checksum == hashlib.sha256(first.template.encode()).hexdigest()
-    assert [m.version for m in migrations()] == list(range(1, len(migrations()) + 1))
+    versions = [m.version for m in migrations()]
+    assert versions == sorted(set(versions))
 
 
 @asynccontextmanager
@@ -205,7 +206,9 @@ async def reading(dsn: str) -> AsyncIterator[asyncpg.Connection]:
 async def test_a_long_reader_does_not_make_everybody_queue_behind_the_migration(
     store: PgJobStore, dsn: str, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    later = Migration(len(migrations()) + 1, "later", "ALTER TABLE /*$schema*/pqrun.jobs ADD COLUMN later integer")
+    later = Migration(
+        migrations()[-1].version + 1, "later", "ALTER TABLE /*$schema*/pqrun.jobs ADD COLUMN later integer"
+    )
     known = migrations()
     monkeypatch.setattr(migrating, "migrations", lambda: (*known, later))
 
@@ -227,7 +230,9 @@ async def test_a_long_reader_does_not_make_everybody_queue_behind_the_migration(
 
 
 async def test_a_schema_that_stays_locked_is_told(dsn: str, store: PgJobStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    later = Migration(len(migrations()) + 1, "later", "ALTER TABLE /*$schema*/pqrun.jobs ADD COLUMN later integer")
+    later = Migration(
+        migrations()[-1].version + 1, "later", "ALTER TABLE /*$schema*/pqrun.jobs ADD COLUMN later integer"
+    )
     known = migrations()
     monkeypatch.setattr(migrating, "migrations", lambda: (*known, later))
     monkeypatch.setattr(migrating, "LOCK_TRIES", 1)
@@ -278,7 +283,7 @@ async def test_every_statement_on_a_schema_that_is_not_there_names_the_command_w
 
 async def test_a_migration_that_fails_leaves_nothing_behind(empty_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = migrations()
-    broken = Migration(len(known) + 1, "broken", "CREATE TABLE /*$schema*/pqrun.half (); SELECT 1 / 0")
+    broken = Migration(known[-1].version + 1, "broken", "CREATE TABLE /*$schema*/pqrun.half (); SELECT 1 / 0")
     monkeypatch.setattr(migrating, "migrations", lambda: (*known, broken))
     with pytest.raises(StoreError, match="division by zero"):
         await PgJobStore(empty_dsn).migrate()
@@ -345,6 +350,30 @@ async def test_rights_on_the_function_and_the_registry_hold_for_what_takes_their
         assert [row[0] for row in await untouched.fetch(names)] == ["enqueue", "stored_key"]
         acl = "SELECT proacl FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = 'pqrun'::regnamespace"
         assert await untouched.fetchval(acl) is None  # open to all, as it was
+
+
+async def test_who_works_or_ends_jobs_may_keep_attempts_and_nobody_else(empty_dsn: str) -> None:
+    (attempts,) = [migration for migration in migrations() if migration.name == "attempts"]
+    before = [migration for migration in migrations() if migration.version < attempts.version]
+    async with connected(empty_dsn) as owner:
+        await apply(owner, *before)
+        async with owner.transaction():  # roles belong to the whole server
+            await owner.execute("""
+                CREATE ROLE worker; CREATE ROLE "Ender"; CREATE ROLE watcher;
+                GRANT SELECT, INSERT, UPDATE, DELETE ON pqrun.workers TO worker;
+                GRANT INSERT ON pqrun.jobs_finished TO "Ender";
+                GRANT SELECT (id, status) ON pqrun.jobs TO watcher;
+            """)
+            await apply(owner, attempts)
+            query = "SELECT has_table_privilege($1, 'pqrun.attempts', $2)"
+            roles, rights = ("worker", "Ender", "watcher"), ("SELECT", "INSERT", "DELETE", "UPDATE")
+            may = [[await owner.fetchval(query, role, right) for right in rights] for role in roles]
+            assert may == [[True] * 4, [True, True, True, False], [False] * 4]
+            query = "SELECT has_sequence_privilege($1, 'pqrun.attempts_id_seq', 'USAGE')"
+            assert [await owner.fetchval(query, role) for role in roles] == [True, True, False]
+            await owner.execute(
+                'DROP OWNED BY worker, "Ender", watcher; DROP ROLE worker; DROP ROLE "Ender"; DROP ROLE watcher'
+            )
 
 
 async def test_migrations_are_valid_in_psql_as_they_stand(empty_dsn: str, connection: asyncpg.Connection) -> None:

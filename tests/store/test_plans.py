@@ -162,7 +162,8 @@ async def ids(dsn: str, status: str, count: int = BATCH) -> tuple[list[int], lis
 BY_PRIMARY_KEY = {
     "claim": {"jobs_active_ready", "workers_pkey"},
     "promote": {"jobs_active_due", "jobs_active_pkey"},
-    "settle": {"jobs_active_pkey"},
+    "settle": {"jobs_active_pkey", "attempts_pkey"},
+    "settle_done": {"jobs_active_pkey"},
     "renew": {"jobs_active_pkey"},
     "find_claim": {"jobs_finished_pkey"},
 }
@@ -222,13 +223,20 @@ async def test_a_settle_finds_its_rows_by_primary_key_alone(seeded: str, kept: b
         [],
         [],
         job_ids[:3],
+        *([], [], [], [], 20),
     )
     async with explaining(seeded, kept=kept) as explainer:
         plan = await explainer.plan("settle", *arguments, generic=generic)
         assert_cheap(plan, {"jobs_active_pkey"}, 2 * BATCH)
+        lean = await explainer.plan("settle_done", *rows, [], listed(none), job_ids[:3], generic=generic)
+        assert_cheap(lean, {"jobs_active_pkey"}, 2 * BATCH)
         retried = listed(["SCHEDULED", "READY"] * (BATCH // 2))
         back: tuple[object, ...] = (*rows, retried, [], [], "{}", [1.0] * BATCH, none, none, none, none, [])
-        assert_cheap(await explainer.plan("settle", *back, generic=generic), {"jobs_active_pkey"}, 2 * BATCH)
+        kept_none = await explainer.plan("settle", *back, [], [], [], [], 20, generic=generic)
+        assert_cheap(kept_none, {"jobs_active_pkey"}, 2 * BATCH)
+        kept_all = await explainer.plan("settle", *back, ["error"] * BATCH, [], [], [], 20, generic=generic)
+        # A table that is empty is scanned where the connection does not forbid it.
+        assert_cheap(kept_all, {"jobs_active_pkey", *(["attempts_pkey"] if kept else [])}, 3 * BATCH)
 
 
 @modes
@@ -345,7 +353,7 @@ async def test_queues_are_counted_by_bounded_walks(seeded: str, generic: bool) -
 async def test_history_is_pruned_by_its_index(seeded: str, generic: bool) -> None:
     async with explaining(seeded, kept=True) as explainer:
         plan = await explainer.plan("prune", 0.0, 1000, generic=generic)
-        assert_cheap(plan, {"jobs_finished_at", "jobs_finished_pkey"}, 1000)
+        assert_cheap(plan, {"jobs_finished_at", "jobs_finished_pkey", "attempts_pkey"}, 1000)
         idle = await explainer.plan("prune", 10.0**6, 1000, generic=generic)
         assert idle.buffers < 50, idle.text
 
@@ -362,7 +370,23 @@ async def test_plans_made_while_the_tables_were_empty_use_indexes(databases: Dat
         "page_waiting": (0, 100, 100, 1000, ["t"]),
         "find_waiting": ([1],),
         "promote": (datetime(2000, 1, 1, tzinfo=UTC), 100),
-        "settle": ("{1}", "{1}", "{DONE}", nothing, nothing, "{0}", nothing, [0], [0], [0], [0], []),
+        "settle": (
+            "{1}",
+            "{1}",
+            "{DONE}",
+            nothing,
+            nothing,
+            "{0}",
+            nothing,
+            [0],
+            [0],
+            [0],
+            [0],
+            [],
+            *([nothing] * 4),
+            20,
+        ),
+        "settle_done": ("{1}", "{1}", nothing, "{0}", []),
         "renew": ([1], [1]),
         "find_claim": (1, 1),
         "find_forgotten": (1, [1], 100),
@@ -372,13 +396,14 @@ async def test_plans_made_while_the_tables_were_empty_use_indexes(databases: Dat
         "find_unserved": (100, 100),
         "find_queues": (100, 100),
         "prune": (1.0, 100),
+        "prune_attempts": (0, 100),
     }
     async with explaining(dsn, kept=True) as explainer, connected(dsn) as connection:
-        for table in ("jobs_active", "jobs_finished", "workers"):
+        for table in ("jobs_active", "jobs_finished", "workers", "attempts"):
             await connection.execute(f"VACUUM ANALYZE pqrun.{table}")
         for name, values in arguments.items():
             plan = await explainer.plan(name, *values, generic=True)
-            assert not plan.planned_scans & {"jobs_active", "jobs_finished"}, (name, plan.text)
+            assert not plan.planned_scans & {"jobs_active", "jobs_finished", "attempts"}, (name, plan.text)
             if name in BY_PRIMARY_KEY:  # nor one that is empty now, and full of dead entries later
                 assert plan.planned_indexes == BY_PRIMARY_KEY[name], (name, plan.text)
     await databases.drop(dsn)

@@ -72,6 +72,37 @@ _TAKEN_BACK = {
     "releases": "int4",
     "worker_id": "text",
 }
+_ATTEMPT = {
+    "id": "int8",
+    "job_id": "int8",
+    "job_type": "text",
+    "queue": "text",
+    "number": "int4",
+    "kind": "text",
+    "started_at": "timestamptz",
+    "ended_at": "timestamptz",
+    "duration_ms": "int8",
+    "worker": "text",
+    "status_after": "text",
+    "exception_type": "text",
+    "message": "text",
+    "traceback": "text",
+    "frame": "text",
+    "fingerprint": "text",
+}
+_GROUP = {
+    "fingerprint": "text",
+    "job_type": "text",
+    "kind": "text",
+    "exception_type": "text",
+    "frame": "text",
+    "message": "text",
+    "count": "int8",
+    "first_seen": "timestamptz",
+    "last_seen": "timestamptz",
+    "job_id": "int8",
+    "attempt_id": "int8",
+}
 _DONE = {"id": "int8", "is_requested": "bool", "messages": "int8"}
 _WAITING = {"id": "int8", "job_type": "text", "payload_version": "int4", "payload": "text"}
 
@@ -132,6 +163,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         {"position": "int4", "id": "int8", "told": "text"},
     ),
     "find_active": ("text[] text[]", {"position": "int4", "id": "int8"}),
+    "find_attempts": ("int8", _ATTEMPT),
     "find_claim": ("int8 int8", {"status": "text"}),
     "find_due_schedules": (
         "text[] int4 text text[]",
@@ -150,6 +182,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "find_ends": ("int8[]", {"id": "int8", "status": "text", "result": "text", "last_error": "text"}),
+    "find_error_groups": ("text[] text timestamptz int8 int4 int4 int4 float8", _GROUP),
     "find_forgotten": ("int8 int8[] int4", _CLAIMED),
     "find_lost": ("int4", _TAKEN_BACK),
     "find_orphans": ("float8 float8 int4", _TAKEN_BACK),
@@ -206,23 +239,6 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "clock": "timestamptz",
         },
     ),
-    "find_workers": (
-        "",
-        {
-            "id": "int8",
-            "worker_id": "text",
-            "hostname": "text",
-            "pid": "int4",
-            "queues": "text[]",
-            "slots": "text",
-            "concurrency": "int4",
-            "job_types": "text[]",
-            "wanted": "text",
-            "started_at": "timestamptz",
-            "beat_at": "timestamptz",
-            "running": "int8",
-        },
-    ),
     "find_shapes": ("text[]", {"job_type": "text", "version": "int4", "shape": "text"}),
     "find_unserved": ("int4 int4", {"queue": "text", "job_type": "text"}),
     "find_waiting": ("int8[]", _WAITING),
@@ -233,15 +249,151 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "forget_workers": ("float8", {"id": "int8"}),
     "get": ("int8", _STORED),
     "get_many": ("int8[]", _STORED),
+    "get_lines": (
+        "int8[]",
+        {
+            "id": "int8",
+            "job_type": "text",
+            "queue": "text",
+            "status": "text",
+            "priority": "int2",
+            "attempts": "int4",
+            "max_attempts": "int4",
+            "created_at": "timestamptz",
+            "run_after": "timestamptz",
+            "locked_at": "timestamptz",
+            "finished_at": "timestamptz",
+            "duration_ms": "int8",
+            "locked_by": "text",
+            "dedupe_key": "text",
+            "last_error": "text",
+            "now": "timestamptz",
+        },
+    ),
     "hold_lock": ("int8", {"has_lock": "bool"}),
+    "inspect_rights": ("", {"name": "text", "privilege": "text"}),
+    "inspect_server": (
+        "",
+        {
+            "version": "text",
+            "version_number": "int4",
+            "is_standby": "bool",
+            "clock": "float8",
+            "max_connections": "int4",
+            "reserved_connections": "int4",
+            "connections": "int8",
+            "has_autovacuum": "bool",
+            "has_counts": "bool",
+            "naptime_seconds": "float8",
+            "idle_timeout_seconds": "float8",
+            "is_durable": "bool",
+            "role": "text",
+            "role_limit": "int4",
+            "database_limit": "int4",
+        },
+    ),
+    "inspect_snapshots": (
+        "float8 int4",
+        {"kind": "text", "who": "text", "detail": "text", "seconds": "float8", "transactions": "int4"},
+    ),
+    "inspect_strays": ("int4", {"jobs": "int8", "first_id": "int8"}),
+    "inspect_tables": (
+        "",
+        {
+            "name": "text",
+            "bytes": "int8",
+            "live_rows": "int8",
+            "dead_rows": "int8",
+            "vacuumed_seconds": "float8",
+            "is_left_alone": "bool",
+        },
+    ),
+    "inspect_workers": (
+        "",
+        {
+            "id": "int8",
+            "worker_id": "text",
+            "hostname": "text",
+            "pid": "int4",
+            "queues": "text[]",
+            "job_types": "text[]",
+            "has_lock": "bool",
+            "is_dead": "bool",
+            "beat_seconds": "float8",
+            "started_seconds": "float8",
+            "is_older_than_schema": "bool",
+        },
+    ),
     "inspect_many": ("int8[]", {"id": "int8", "status": "text", "holder": "int8"}),
+    "explain": (
+        "int8 float8 int4 int4",
+        {
+            "id": "int8",
+            "status": "text",
+            "job_type": "text",
+            "queue": "text",
+            "priority": "int2",
+            "attempts": "int4",
+            "max_attempts": "int4",
+            "lost": "int4",
+            "last_error": "text",
+            "payload_version": "int4",
+            "run_after": "timestamptz",
+            "locked_at": "timestamptz",
+            "locked_by": "text",
+            "finished_at": "timestamptz",
+            "cancel_requested_at": "timestamptz",
+            "due_in_seconds": "float8",
+            "running_seconds": "float8",
+            "holder_hostname": "text",
+            "holder_pid": "int4",
+            "is_holder_known": "bool",
+            "is_holder_dead": "bool",
+            "holder_beat_age_seconds": "float8",
+            "living": "int8",
+            "serving_task": "int8",
+            "serving_queue": "int8",
+            "serving": "int8",
+            "serving_holds": "int8",
+            "served_tasks": "text[]",
+            "served_queues": "text[]",
+            "newest_version": "int4",
+            "before": "int8",
+            "queue_paused_at": "timestamptz",
+            "queue_pause_reason": "text",
+            "task_paused_at": "timestamptz",
+            "task_pause_reason": "text",
+        },
+    ),
+    "list_workers": (
+        "float8 int4",
+        {
+            "id": "int8",
+            "worker_id": "text",
+            "hostname": "text",
+            "pid": "int4",
+            "queues": "text[]",
+            "job_types": "text[]",
+            "started_at": "timestamptz",
+            "beat_at": "timestamptz",
+            "dead_at": "timestamptz",
+            "beat_age_seconds": "float8",
+            "is_alive": "bool",
+            "running": "int8",
+            "concurrency": "int4",
+            "slots": "text",
+            "wanted": "text",
+        },
+    ),
     "list_active": ("text[] int4", _STORED | {"in_seconds": "float8"}),
     "list_claims": ("int8", {"id": "int8"}),
     "note_shapes": ("text[] int4[] text[]", {"job_type": "text", "version": "int4"}),
     "orphan_schedules": ("text text[] int8", {"name": "text"}),
     "page_jobs": (
-        "text int8 int8 timestamptz int4 int8[] text[] text[] text[] int2[] text[] text text" + " timestamptz" * 6,
-        {"id": "int8", "finished_at": "timestamptz", "looked": "int8"},
+        "text int8 int8 timestamptz int4 int8[] text[] text[] text[] int2[] text[] text text"
+        + " timestamptz" * 6
+        + " text[] text[] int4 int4",
+        {"id": "int8", "finished_at": "timestamptz", "looked": "int8", "newest": "timestamptz"},
     ),
     "page_waiting": ("int8 int8 int4 int8 text[]", _WAITING),
     "pause": ("text text text", {"name": "text", "told": "bool"}),
@@ -261,6 +413,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "prune": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
     "register": ("text text int4 text[] text[] text[] int4 text", {"id": "int8"}),
+    "prune_attempts": ("int8 int4", {"is_mine": "bool", "deleted": "int4", "last_job_id": "int8"}),
     "remove_schedule": ("text", {"app": "text", "removed": "bool"}),
     "relane_many": ("int8[] text[] text int2", _DONE),
     "renew": ("int8[] int8[]", {"id": "int8", "claim_id": "int8", "is_cancelled": "bool"}),
@@ -271,7 +424,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "retry_many": ("int8[] text[]", _DONE),
     "serve": ("int8 text[] int4 text", {"id": "int8"}),
     "settle": (
-        "text text text text[] text[] text float8[] int4[] int4[] int4[] int4[] int8[]",
+        "text text text text[] text[] text float8[] int4[] int4[] int4[] int4[] int8[] text[] text[] text[] text[] int4",
         {
             "id": "int8",
             "claim_id": "int8",
@@ -280,6 +433,10 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "ended": "int8",
             "messages": "int8",
         },
+    ),
+    "settle_done": (
+        "text text text[] text int8[]",
+        {"id": "int8", "claim_id": "int8", "ended": "int8", "messages": "int8"},
     ),
     "shift_times": ("float8", {"jobs": "int8", "told": "int8"}),
     "survey": ("text[] int4", {"queue": "text", "priority": "int2", "suspect": "bool"}),
@@ -341,7 +498,7 @@ def test_the_columns_of_a_claim_and_of_a_look_are_the_fields_of_a_job_in_their_o
     assert list(_STORED) == ["result" if name == "result_json" else name for name in fields]
 
 
-MOVERS = ("cancel", "cancel_many", "retry", "retry_many", "settle")
+MOVERS = ("cancel", "cancel_many", "retry", "retry_many", "settle", "settle_done")
 """Statements that take a row out of one part and put it into the other."""
 
 NOT_MOVED = {
@@ -360,6 +517,7 @@ NOT_MOVED = {
         *("attempts", "lost", "releases", "snoozes", "run_after", "place", "updated_at"),
     },
     "settle": set[str](),
+    "settle_done": set[str](),
 }
 """What a cancelled job never had, and what a retry begins anew."""
 
@@ -370,5 +528,5 @@ async def test_a_row_that_moves_keeps_every_column(connection: asyncpg.Connectio
         "SELECT attname FROM pg_attribute WHERE attrelid = 'pqrun.jobs'::regclass AND attnum > 0 AND NOT attisdropped"
     )
     columns = {row["attname"] for row in await connection.fetch(query)}
-    (into,) = re.findall(r"INSERT INTO \S+\.\S+(?: AS a)?\s*\(([^)]*)\)", Statements("pqrun")[name])
+    (into,) = re.findall(r"INSERT INTO \S+\.jobs_\w+(?: AS a)?\s*\(([^)]*)\)", Statements("pqrun")[name])
     assert columns - set(into.replace("\n", " ").replace(" ", "").split(",")) <= NOT_MOVED[name.removesuffix("_many")]

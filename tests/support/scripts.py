@@ -22,13 +22,16 @@ TASK = """
 """
 """What most of them begin with."""
 
+UNWANTED = ("-W", "ignore:This process:DeprecationWarning")
+"""Python 3.12 and later advise against a fork beside threads: what happens then is what some of them are about."""
+
 
 @contextmanager
 def script(text: str, dsn: str) -> Iterator["subprocess.Popen[str]"]:
     """Start a program with every warning shown; it is killed where it outlives the block."""
     process = subprocess.Popen(
         # Not -X dev: asyncio would tell of every callback that a busy machine makes slow.
-        [sys.executable, "-W", "default", "-c", textwrap.dedent(TASK) + textwrap.dedent(text)],
+        [sys.executable, "-W", "default", *UNWANTED, "-c", textwrap.dedent(TASK) + textwrap.dedent(text)],
         env={**os.environ, "PQRUN_DSN": dsn, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

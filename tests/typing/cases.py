@@ -47,6 +47,7 @@ from pqrun import (
     Preview,
     QueueState,
     RefusalReason,
+    RegisteredWorker,
     RetryAfter,
     Schedule,
     ScheduleDefinition,
@@ -55,7 +56,6 @@ from pqrun import (
     Status,
     Task,
     Worker,
-    WorkerState,
 )
 from tests.typing import other_module
 from tests.typing.other_module import Kept, keep
@@ -865,7 +865,7 @@ async def queues_are_served_paused_and_changed(worker: Worker, store: PgJobStore
     assert_type(jobs.pause_sync(queue="mail"), bool)
     assert_type(jobs.queues_sync(), list[QueueState])
     assert_type(await store.pause(task="clean_up"), bool)
-    assert_type(await jobs.workers.list(), list[WorkerState])
+    assert_type(await jobs.workers.list(), list[RegisteredWorker])
     assert_type(await jobs.workers.set("web-1", queues={"mail": 2}), tuple[int, ...])
     await jobs.workers.set(17, concurrency=None)
     await jobs.pause()  # E

@@ -1,4 +1,4 @@
--- Delete jobs that are in one of these states and that no worker has. $1 id bigint[]  $2 status text[], any but RUNNING
+-- Delete jobs that are in one of these states and that no worker has, and their attempts. $1 id bigint[]  $2 status text[], any but RUNNING
 -- One row for each that is gone; of the others nothing is said, nor of rows that another transaction has: inspect_many.sql tells.
 WITH waiting AS MATERIALIZED (
     SELECT a.id FROM /*$schema*/pqrun.jobs_active a
@@ -10,6 +10,10 @@ WITH waiting AS MATERIALIZED (
     DELETE FROM /*$schema*/pqrun.jobs_active a USING waiting w WHERE a.id = w.id RETURNING a.id
 ), ended AS (
     DELETE FROM /*$schema*/pqrun.jobs_finished f USING finished o WHERE f.id = o.id RETURNING f.id
+), attempts_gone AS (
+    DELETE FROM /*$schema*/pqrun.attempts a
+     USING (SELECT id FROM unstarted UNION ALL SELECT id FROM ended) g
+     WHERE a.job_id = g.id
 )
 SELECT id, false AS is_requested, 0::bigint AS messages FROM unstarted
 UNION ALL
