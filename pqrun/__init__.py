@@ -50,6 +50,7 @@ from pqrun.job.listing import JobCount, JobLine, Listing
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.pause import Pause
 from pqrun.job.policy import BackoffPolicy, ExponentialBackoff, IdlePollPolicy, LoopErrorPolicy
+from pqrun.job.progress import Progress
 from pqrun.job.queue import QueueState
 from pqrun.job.record import Job, JsonObject, JsonValue
 from pqrun.job.registered import RegisteredWorker
@@ -128,6 +129,7 @@ __all__ = [
     "Pool",
     "PqrunError",
     "Preview",
+    "Progress",
     "QueryError",
     "QueueState",
     "Reason",

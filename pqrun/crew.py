@@ -26,6 +26,7 @@ from pqrun.run.lowlevel import CLEANUP, cleanup_handler
 from pqrun.run.maintain import Pruner, Reaper, UnservedReport
 from pqrun.run.newer import NewerJobs
 from pqrun.run.observe import Observer, slow_limit
+from pqrun.run.progress import Reporter, Sweeper
 from pqrun.run.renew import Renewer
 from pqrun.run.schedule import Scheduler
 from pqrun.run.settle import Settler
@@ -79,7 +80,8 @@ class Crew:
         handlers = {**handlers, CLEANUP: cleanup_handler(work.prune, retention)}
         self._job_types = tuple(name for name in handlers if name != CLEANUP)
         self._settler = Settler(work, events=events, policy=policy, on_due=self._on_due)
-        around = Surroundings(store, worker_id, state, work, backoff, NewerJobs(events))
+        reporter = Reporter(work, events=events, policy=policy)
+        around = Surroundings(store, worker_id, state, work, backoff, NewerJobs(events), reporter)
         self._executor = self._build_executor(handlers, around, is_ack_sync)
         self._fetcher = Fetcher(
             work,
@@ -91,7 +93,8 @@ class Crew:
             policy=policy,
         )
         self._renewer = Renewer(work, self._executor, events=events, policy=policy)
-        self._services = [self._settler.service, self._renewer.service]
+        sweeper = Sweeper(work, events=events, policy=policy)
+        self._services = [self._settler.service, self._renewer.service, reporter.service, sweeper.service]
         self._reaper = self._build_reaper(handlers, backoff, policy) if settings.enable_reaper else None
         if self._reaper is not None:
             self._services.append(self._reaper.service)

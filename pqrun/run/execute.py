@@ -69,6 +69,7 @@ class Executor:
         self._is_backlogged = is_backlogged  # outcomes pile up unwritten: start nothing more
         self._context = contextvars.copy_context()  # each attempt runs in a copy: nothing leaks from job to job
         self._running: dict[Claim, Attempt] = {}
+        self._reporting: dict[Claim, Outcome | Completed | None] = {}  # held back until the last report is written
         self._given_up: list[Attempt] = []  # no slot any more, but still alive
         self._alarm = Alarm(self._running, lambda attempt: self._stop(attempt, "timeout"))
         self._pauses = NO_PAUSES
@@ -140,7 +141,7 @@ class Executor:
         self._tells_picked = self._events.hears(events.Picked)
         if self._pauses or self._is_changed:
             jobs = self._still_wanted(jobs)
-        for group, meant in self._sorted(jobs):
+        for group, meant in self._groups.sorted(jobs):
             group.waiting.extend([(job, now) for job in meant])
             group.low_water = group.prefetch.target(now) // 2
             self._fill(group)
@@ -148,14 +149,6 @@ class Executor:
             self.release_unstarted()
             return
         self._schedule_sweep()
-
-    def _sorted(self, jobs: Sequence[Job]) -> list[tuple[Group, Sequence[Job]]]:
-        if self._groups.only is not None:
-            return [(self._groups.only, jobs)]
-        meant: dict[GroupName, list[Job]] = {}
-        for job in jobs:
-            meant.setdefault(self._groups.of(job.queue).name, []).append(job)
-        return [(self._groups.named(name), some) for name, some in meant.items()]
 
     async def take_alone(self, job: Job) -> None:
         """Start a job that was running when its worker died, with nothing else starting around it."""
@@ -188,15 +181,13 @@ class Executor:
 
     def known_claims(self) -> list[Claim]:
         """Return every claim that is known here and not yet handed to be settled."""
-        waiting = [Claim(job.id, job.claim_id or 0) for job in self._groups.waiting()]
-        return [*waiting, *self._running, *(attempt.claim for attempt in self._given_up)]
+        return [*self._groups.waiting_claims(), *self._running, *(attempt.claim for attempt in self._given_up)]
 
     # What renewing asks and tells.
 
     def claims(self) -> list[Claim]:
         """Return the claims in hand, but those that are being settled, by us or by their handler itself."""
-        waiting = [Claim(job.id, job.claim_id or 0) for job in self._groups.waiting()]
-        return waiting + [
+        return self._groups.waiting_claims() + [
             claim for claim, attempt in self._running.items() if not (attempt.is_completed or attempt.is_over)
         ]
 
@@ -277,14 +268,15 @@ class Executor:
 
     def give_up_all(self) -> None:
         """Decide for all that still run, and ask the database no more; their tasks and threads are left to end by themselves."""
+        for claim in list(self._reporting):
+            self._hand_on(claim)
         for attempt in list(self._running.values()):
             if attempt.is_over and attempt.task is not None:
                 attempt.task.cancel()  # its handler has ended, it only waits for the database
             self._give_up(attempt)
         for attempt in self._given_up:
             attempt.is_abandoned = True
-            if attempt.is_async and attempt.task is not None and not attempt.task.done():
-                _leave_behind(attempt.task)
+            attempt.leave_behind()
 
     # Inside.
 
@@ -317,11 +309,28 @@ class Executor:
         attempt.is_over = True
         if attempt.giving_up is not None:
             attempt.giving_up.cancel()
+        if attempt.context._has_reported and not await self._report(attempt.claim, outcome):
+            return
         if self._deliver_and_wait is not None and outcome is not None and not isinstance(outcome, Completed):
             await self._deliver_and_wait(attempt.job, outcome)
             self._ended(attempt, outcome, is_delivered=True)
         else:
             self._ended(attempt, outcome, is_delivered=False)
+
+    async def _report(self, claim: Claim, outcome: Outcome | Completed | None) -> bool:
+        """Have the last report written; return whether the outcome is still to be handed on."""
+        self._reporting[claim] = outcome
+        try:
+            await self._around.reports.flush(claim)
+        except asyncio.CancelledError:  # the event loop is torn down
+            self._hand_on(claim)
+            raise
+        return self._reporting.pop(claim, self) is not self
+
+    def _hand_on(self, claim: Claim) -> None:
+        """The report is lost, the outcome is not."""
+        if claim in self._reporting:
+            self._ended(self._running[claim], self._reporting.pop(claim), is_delivered=False)
 
     def _ended(self, attempt: Attempt, outcome: Outcome | Completed | None, *, is_delivered: bool) -> None:
         del self._running[attempt.claim]
@@ -334,7 +343,9 @@ class Executor:
             self._events.emit(events.Done(attempt.job, attempt.duration_ms))
         elif not is_delivered:
             self._deliver(attempt.job, outcome)
-        if isinstance(outcome, (Done, Completed, Retrying, Failed)) or _is_snooze(outcome):
+        if isinstance(outcome, (Done, Completed, Retrying, Failed)) or (
+            isinstance(outcome, Snoozed) and outcome.is_chosen  # its handler has run to its end
+        ):
             now = time.monotonic()
             group.prefetch.ended(attempt.job.job_type, now - attempt.started, now)
         self._changed.set()
@@ -386,14 +397,3 @@ class Executor:
         self._sweep = None
         self.release_unstarted(UNSTARTED_SECONDS)
         self._schedule_sweep()
-
-
-def _is_snooze(outcome: Outcome | Completed | None) -> bool:
-    """Whether the handler ran to its end and chose to come back: its time is as good a measure as that of any other."""
-    return isinstance(outcome, Snoozed) and outcome.is_chosen
-
-
-def _leave_behind(task: "asyncio.Task[None]") -> None:
-    """``asyncio.run`` cancels and awaits all tasks of its loop: one that ignores cancellation would keep the process for ever."""
-    asyncio.tasks._unregister_task(task)
-    task._log_destroy_pending = False  # type: ignore[attr-defined]  # what asyncio.gather does; it was told as given up

@@ -5,10 +5,10 @@ front of another's jobs nor fills what is fetched ahead for them. Without number
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from pqrun.job.record import Job
+from pqrun.job.record import Claim, Job
 from pqrun.job.serving import Serving
 from pqrun.run.prefetch import Prefetch
 
@@ -97,9 +97,18 @@ class Groups:
         for job, since in sorted(waiting, key=lambda held: held[1]):
             self.of(job.queue).waiting.append((job, since))
 
-    def waiting(self) -> Iterator[Job]:
+    def sorted(self, jobs: Sequence[Job]) -> list[tuple[Group, Sequence[Job]]]:
+        """Return jobs by their groups, in their order."""
+        if self.only is not None:
+            return [(self.only, jobs)]
+        meant: dict[GroupName, list[Job]] = {}
+        for job in jobs:
+            meant.setdefault(self.of(job.queue).name, []).append(job)
+        return [(self.named(name), some) for name, some in meant.items()]
+
+    def waiting_claims(self) -> list[Claim]:
         """Return the claims that have not started."""
-        return (job for group in self.all for job, _ in group.waiting)
+        return [Claim(job.id, job.claim_id or 0) for group in self.all for job, _ in group.waiting]
 
     def take_out(self, is_meant: Callable[[Job], bool]) -> list[Job]:
         """Remove claims that have not started, and return them."""

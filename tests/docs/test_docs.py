@@ -63,6 +63,9 @@ VARIABLES = {"PQRUN_DSN", "DATABASE_URL", TEST_DSN, *(variable.name for variable
 RUN_COMMANDS = ("migrate", "--version")
 """Commands of pqrun that are cheap enough to be run as they stand; of others the help must know every option."""
 
+PLAIN_COMMANDS = ("source", "cd", "pytest")
+"""What every shell has, or a reader installs by its own name."""
+
 COMMAND_GROUPS = ("schedules", "workers")
 """Commands whose first word is a command of their own."""
 
@@ -365,11 +368,11 @@ def check_command(words: list[str], dsn: str, folder: Path) -> None:
     while words and (setting := re.fullmatch(r"([A-Z_]+)=.*", words[0])):
         assert setting[1] in VARIABLES, words[0]
         words = words[1:]
+    if words[0] in PLAIN_COMMANDS or words[:3] == ["python", "-m", "venv"]:
+        return
     match words:
         case ["pip", "install", *requirements]:
             check_requirements(requirements)
-        case ["python", "-m", "venv", _] | ["source", _] | ["cd", _] | ["pytest"]:
-            pass
         case ["make", *targets]:
             run("make", "-n", *targets, folder=ROOT)
         case ["python", "manage.py", _]:

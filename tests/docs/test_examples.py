@@ -55,6 +55,13 @@ SCRIPTS = {
         "job 4 failed: pqrun.Abort: there is no user 8 after attempt 1",
         "job 5 failed: ValueError: a path is needed after attempt 1",
     ],
+    "progress": [
+        "it only grew: True",
+        "last: page 20 of 20",
+        "result: {'pages': 20}",
+        "result: {'words': 3}",
+        "a thread reported: 1.0",
+    ],
     "attempts": [
         "{'charged': 'visa'}",
         "attempt 1: ConnectionError: the bank does not answer, then SCHEDULED",
