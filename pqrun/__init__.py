@@ -48,8 +48,10 @@ from pqrun.job.failure import FailureKind
 from pqrun.job.filter import JobFilter
 from pqrun.job.listing import JobCount, JobLine, Listing
 from pqrun.job.outcome import CancelOutcome
+from pqrun.job.pause import Pause
 from pqrun.job.policy import BackoffPolicy, ExponentialBackoff, IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.progress import Progress
+from pqrun.job.queue import QueueState
 from pqrun.job.record import Job, JsonObject, JsonValue
 from pqrun.job.registered import RegisteredWorker
 from pqrun.job.shape import FieldChange
@@ -66,6 +68,7 @@ from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
 from pqrun.store.selection import Selection
 from pqrun.task import Task
 from pqrun.worker import Worker
+from pqrun.workers import Workers
 
 __all__ = [
     "Abort",
@@ -121,6 +124,7 @@ __all__ = [
     "MissingExtraError",
     "NotOpenError",
     "OptionError",
+    "Pause",
     "PayloadDecodeError",
     "PayloadError",
     "PayloadVersionError",
@@ -130,6 +134,7 @@ __all__ = [
     "Preview",
     "Progress",
     "QueryError",
+    "QueueState",
     "Reason",
     "Refusal",
     "RefusalReason",
@@ -158,5 +163,6 @@ __all__ = [
     "Vitals",
     "Why",
     "Worker",
+    "Workers",
     "WrongLoopError",
 ]

@@ -18,6 +18,7 @@ from pqrun.job.options import check_name
 from pqrun.job.record import Enqueued
 from pqrun.job.storable import dump_object
 from pqrun.portal import Portal
+from pqrun.queues import QueueCalls
 from pqrun.registration import Registrations
 from pqrun.run.context import JobContext
 from pqrun.schedules import Schedules, define_for_task
@@ -26,6 +27,7 @@ from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection, Pool
 from pqrun.task import DeclarePayload, DeclareTask, Task
 from pqrun.worker import Worker, WorkerOptions
+from pqrun.workers import Workers
 
 __all__ = ["App"]
 
@@ -38,7 +40,7 @@ S = TypeVarWithDefault("S", default=Any)
 NAME_DEFAULT = "app"
 
 
-class App(Registrations[S]):
+class App(Registrations[S], QueueCalls):
     """The tasks of an application and the database they live in.
 
     ``dsn``: a PostgreSQL URL, or ``embedded:PATH`` for a database of pqrun's own; or ``pool``: an asyncpg pool that stays yours to
@@ -181,6 +183,11 @@ class App(Registrations[S]):
     def schedules(self) -> Schedules:
         """The stored schedules, to list, add, edit, pause, resume, run and remove; the app must be open."""
         return Schedules(self._opened_store)
+
+    @property
+    def workers(self) -> Workers:
+        """The workers that live, to list and to change while they run; the app must be open."""
+        return Workers(self._opened_store)
 
     def call_by_name(self, job_type: str, payload: Mapping[str, object]) -> Call[object]:
         """Return a call of the task of this name with a payload as it is stored (a JSON object), checked against its model.

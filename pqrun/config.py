@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from pqrun.errors import ConfigurationError, OptionError
+from pqrun.job.serving import CONCURRENCY_DEFAULT, CONCURRENCY_MAX
 from pqrun.store.connecting import normalised_dsn
 
 __all__ = [
@@ -31,13 +32,10 @@ __all__ = [
     "WorkerSettings",
     "WorkerVariable",
     "dsn_from",
+    "is_concurrency_given",
     "require_dsn",
     "resolve_worker_settings",
 ]
-
-CONCURRENCY_DEFAULT: Final = 1
-CONCURRENCY_MAX: Final = 10_000
-"""More handlers at once than one process can feed; also keeps the number inside every column and limit it reaches."""
 
 REAP_INTERVAL_DEFAULT: Final = timedelta(seconds=60)
 STALE_TIMEOUT_DEFAULT: Final = timedelta(minutes=20)
@@ -88,7 +86,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     enable_reaper: bool
     """False: nothing that this worker does recovers the jobs of dead workers."""
     concurrency: int
-    """Handlers at once, from 1."""
+    """Handlers at once, all together, from 1."""
     reap_interval_seconds: float
     """Between two full sweeps for stale jobs; above 0."""
     stale_timeout_seconds: float
@@ -238,13 +236,19 @@ WORKER_VARIABLES: Final = (
 """Every variable that a worker reads."""
 
 
+_CONCURRENCY: Final = next(v for v in WORKER_VARIABLES if v.option == "concurrency")
+
+
 def resolve_worker_settings(
     *,
     environ: Mapping[str, str],
     flags: WorkerOverrides = _NOTHING,
     given: WorkerOverrides = _NOTHING,
+    concurrency_default: int = CONCURRENCY_DEFAULT,
 ) -> WorkerSettings:
     """Settle each setting by its first source: ``flags``, ``environ``, ``given`` (to the constructor), the default.
+
+    ``concurrency_default``: what the numbers of ``queues=`` add up to.
 
     A variable with a bad value (an empty one included) is logged, one warning each, with what is used instead. A grace
     that is longer than the shutdown timeout is shortened to it.
@@ -254,16 +258,33 @@ def resolve_worker_settings(
     """
     values = {
         variable.field: _resolve(
-            variable, getattr(flags, variable.option), environ.get(variable.name), getattr(given, variable.option)
+            variable,
+            getattr(flags, variable.option),
+            environ.get(variable.name),
+            getattr(given, variable.option),
+            concurrency_default if variable is _CONCURRENCY else variable.default,
         )
         for variable in WORKER_VARIABLES
     }
     return _with_bounded_grace(msgspec.convert(values, WorkerSettings))
 
 
-def _resolve(variable: WorkerVariable, flag: object, text: str | None, given: object) -> Setting:
+def is_concurrency_given(
+    *, environ: Mapping[str, str], flags: WorkerOverrides = _NOTHING, given: WorkerOverrides = _NOTHING
+) -> bool:
+    """Whether any source says how many run at once; else that follows from the numbers of ``queues=``."""
+    if flags.concurrency is not None or given.concurrency is not None:
+        return True
+    try:
+        _CONCURRENCY.read_text(environ.get(_CONCURRENCY.name, ""))
+    except ValueError:
+        return False
+    return True
+
+
+def _resolve(variable: WorkerVariable, flag: object, text: str | None, given: object, default: Setting) -> Setting:
     if given is None:
-        value, source = variable.default, "the default"
+        value, source = default, "the default"
     else:  # checked even where something else overrides it: what is wrong in code is wrong everywhere
         value, source = variable.read_code(given, variable.option), f"from {variable.option}="
     if flag is not None:

@@ -7,7 +7,9 @@ from datetime import timedelta
 
 from pqrun.config import WorkerSettings
 from pqrun.job.definition import ScheduleDefinition
+from pqrun.job.pause import Pauses
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
+from pqrun.job.serving import Serving
 from pqrun.job.state import Status
 from pqrun.job.storable import one_line
 from pqrun.run import events as told
@@ -16,6 +18,7 @@ from pqrun.run.blockage import LoopWatch
 from pqrun.run.events import Events
 from pqrun.run.execute import Executor
 from pqrun.run.fetch import Fetcher
+from pqrun.run.groups import GroupName
 from pqrun.run.handler import Handler
 from pqrun.run.hints import Hints
 from pqrun.run.keep import Keeper
@@ -56,7 +59,8 @@ class Crew:
         store: PgJobStore,
         *,
         handlers: Mapping[str, Handler],
-        queues: list[str] | None,
+        serving: Serving,
+        on_wanted: Callable[[str], None],
         worker_id: str,
         state: object,
         settings: WorkerSettings,
@@ -72,6 +76,7 @@ class Crew:
         statistics: timedelta | None = None,  # how long they are kept; None: nothing is counted
     ) -> None:
         self._worker_id = worker_id
+        self._serving = serving
         self._settings = settings
         self._events = events
         self._work = work = WorkStore(store, worker_id=worker_id, is_awaited=self._is_awaited)
@@ -89,7 +94,7 @@ class Crew:
             work,
             self._executor,
             unwritten=self._settler.unwritten,
-            queues=queues,
+            serving=serving,
             idle_policy=idle_policy,
             events=events,
             policy=policy,
@@ -112,7 +117,7 @@ class Crew:
         self._services.append(Pruner(work, age_seconds=age_seconds, events=events, policy=policy).service)
         self._registered = asyncio.Event()
         self._unsubscribe: Callable[[], None] = lambda: None  # until there is a subscription
-        self._keeper = self._build_keeper(store, direct, policy, queues)
+        self._keeper = self._build_keeper(store, direct, policy, on_wanted)
 
     def _build_statistics(self, keep: timedelta | None, policy: LoopErrorPolicy) -> StatisticsWriter | None:
         if keep is None:
@@ -125,7 +130,7 @@ class Crew:
         return Executor(
             handlers=handlers,
             around=around,
-            concurrency=self._settings.concurrency,
+            serving=self._serving,
             grace_seconds=self._settings.shutdown_grace_seconds,
             events=self._events,
             deliver=self._settler.submit,
@@ -149,7 +154,7 @@ class Crew:
         )
 
     def _build_keeper(
-        self, store: PgJobStore, direct: DirectDsn | None, policy: LoopErrorPolicy, queues: list[str] | None
+        self, store: PgJobStore, direct: DirectDsn | None, policy: LoopErrorPolicy, on_wanted: Callable[[str], None]
     ) -> Keeper:
         opener = store.open_direct("keeper", direct)
         if opener is None:
@@ -163,13 +168,13 @@ class Crew:
             lambda: KeptRegistry(
                 opener or store.open_pooled(),
                 store.statements,
-                queues=queues,
                 job_types=[*self._job_types, CLEANUP],
                 schedules=self._declared,
                 on_pooled=self._say_pooled,
                 is_direct=direct is not None,
             ),
             worker_id=self._worker_id,
+            serving=self._serving,
             in_thread=opener is not None,
             observer=Observer(slow_limit(settings.stale_timeout_seconds)) if settings.enable_reaper else None,
             events=self._events,
@@ -179,6 +184,8 @@ class Crew:
             on_message=self._build_hints(),
             on_dead=self._on_dead,
             on_gone=self._fetcher.on_suspect,
+            on_pauses=self._on_pauses,
+            on_wanted=on_wanted,
             watch=LoopWatch(self._executor.in_hand, self._events),
         )
 
@@ -191,6 +198,7 @@ class Crew:
             on_left=self._on_dead,
             on_await=self._settler.await_ids,
             on_schedules=self._scheduler.service.wake,
+            on_change=self._on_change,
         )
 
     def _say_pooled(self) -> None:
@@ -215,7 +223,7 @@ class Crew:
         self._report.start()  # now: before, this worker itself would not count as serving anything
         if not self._leaves_schedules:
             self._scheduler.service.start()  # the same: as declaring anything
-        self._events.emit(told.WorkerStarted(self._worker_id, self._settings.concurrency, self._job_types))
+        self._events.emit(told.WorkerStarted(self._worker_id, self._serving.concurrency, self._job_types))
 
     def vitals(self, state: WorkerState) -> Vitals:
         """Return what is in hand at this moment; for any thread."""
@@ -234,6 +242,16 @@ class Crew:
     def resume_beats(self) -> None:
         """Beat again."""
         self._keeper.resume()
+
+    def serve(self, serving: Serving) -> None:
+        """Serve other queues from now on, or with other numbers."""
+        self._serving = serving
+        queues = "all queues" if serving.queues is None else ", ".join(map(one_line, serving.queues))
+        slots = f"{serving.concurrency} jobs at once"
+        _LOGGER.info("worker %s now serves %s, %s", one_line(self._worker_id), queues, slots)
+        self._executor.serve(serving)
+        self._fetcher.serve(serving)
+        self._keeper.serve(serving)
 
     def stop_soon(self) -> None:
         """Start nothing more; ``stop`` does the rest."""
@@ -285,6 +303,13 @@ class Crew:
         self._work.register(worker)
         self._registered.set()
 
+    def _on_change(self) -> None:
+        self._keeper.look()
+
+    def _on_pauses(self, pauses: Pauses) -> None:
+        self._executor.pause(pauses)
+        self._fetcher.on_pauses(pauses)
+
     def _on_dead(self) -> None:
         if self._reaper is not None:
             self._reaper.on_dead()
@@ -299,8 +324,8 @@ class Crew:
     def _on_due(self, seconds: float) -> None:
         self._fetcher.on_due(seconds)
 
-    def _on_room(self) -> None:
-        self._fetcher.on_room()
+    def _on_room(self, group: GroupName) -> None:
+        self._fetcher.on_room(group)
 
 
 def _is_recovery(kind: type[told.Event]) -> bool:

@@ -6,17 +6,22 @@ back; everything is written; the registry is left. All of it is bounded by ``shu
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias
 
+import msgspec
 from typing_extensions import Unpack
 
 from pqrun.config import WorkerOverrides, WorkerSettings
 from pqrun.crew import Crew, leave_seconds
-from pqrun.errors import ConfigurationError, DeclarationError
+from pqrun.errors import ConfigurationError, DeclarationError, OptionError
 from pqrun.job.definition import ScheduleDefinition
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
+from pqrun.job.serving import QueueChoice, Queues, check_concurrency, check_queues
+from pqrun.job.storable import one_line
+from pqrun.job.wanted import apply_wanted
 from pqrun.run.events import Events
 from pqrun.run.handler import Handler
 from pqrun.run.journal import Journal
@@ -29,13 +34,14 @@ from pqrun.worker_options import (
     RETENTION_DEFAULT,
     STATISTICS_DEFAULT,
     WorkerOptions,
-    check_queues,
     check_worker_id,
     refuse_unknown,
     settings_of,
 )
 
 __all__ = ["Worker", "WorkerOptions"]
+
+_LOGGER = logging.getLogger("pqrun")
 
 RESOURCES_LEAST_SECONDS = 0.25
 """For leaving ``resources=`` where a stop has used up its time: most need no more."""
@@ -63,7 +69,7 @@ class Worker:
         if CLEANUP in handlers:
             raise DeclarationError(f"handlers[{CLEANUP!r}]: the name is reserved, every worker serves it already")
         wrapped = {name: wrap(name, function) for name, function in handlers.items()}
-        self._configure(lambda: store, lambda: wrapped, lambda: None, check_queues(options), options)
+        self._configure(lambda: store, lambda: wrapped, lambda: None, options)
 
     @classmethod
     def for_tasks(
@@ -79,7 +85,7 @@ class Worker:
     ) -> "Worker":
         """Make a worker for an app's tasks; ``jobs.worker`` calls it. What it takes is looked at each time the worker starts."""
         worker = cls.__new__(cls)
-        worker._configure(store, lambda: dict(handlers), resources, check_queues(options), options)
+        worker._configure(store, lambda: dict(handlers), resources, options)
         worker._outer_middleware = around
         worker._queues_of_tasks = "queues" not in options
         worker._schedules, worker._app = schedules, app
@@ -90,14 +96,12 @@ class Worker:
         store: Callable[[], PgJobStore],
         handlers: Callable[[], Mapping[str, Handler]],
         resources: Callable[[], Resources | None],
-        queues: list[str] | None,
         options: WorkerOptions,
     ) -> None:
         refuse_unknown(options)
         self._find_store = store
         self._handlers = handlers
         self._resources = resources
-        self._queues = queues
         self._queues_of_tasks = False
         self._schedules: Callable[[], Sequence[ScheduleDefinition]] = tuple
         self._app: str | None = None
@@ -108,7 +112,7 @@ class Worker:
         self.events = Events()
         journal = Journal()
         self.events.subscribe(journal, wants=journal.wants)
-        self._settings = settings_of(options)
+        self._settings, self._choice = settings_of(options)
         self._stops = 0  # calls of stop; the second hastens
         self._stop_changed: asyncio.Event | None = None  # of the running loop
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -138,7 +142,46 @@ class Worker:
 
     def override(self, flags: WorkerOverrides) -> None:
         """Let command line flags win over environment and constructor; before ``run``."""
-        self._settings = settings_of(self._options, flags)
+        self._settings, self._choice = settings_of(self._options, flags)
+
+    def set_queues(self, queues: Queues) -> None:
+        """Serve other queues from now on, or with other numbers: takes what ``queues=`` takes. From any thread, also while it runs.
+
+        Running jobs go on, beyond a lower number too; claims that have not started in a queue no longer served go back. It holds until
+        the next change, for later runs too. Raises OptionError.
+        """
+        asked = check_queues(queues)
+        self._change(QueueChoice(asked.queues, asked.numbers, self._choice.concurrency))
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """Run at most so many handlers at once from now on, all together; else as ``set_queues``. Raises OptionError."""
+        self._change(msgspec.structs.replace(self._asked(), concurrency=check_concurrency(concurrency)))
+
+    def _heed_wanted(self, text: str) -> None:
+        """Follow what an operator has written into the registry."""
+        try:
+            self._change(apply_wanted(text, self._asked()))
+        except OptionError as error:
+            _LOGGER.warning("worker %s stays as it is: %s", one_line(self.worker_id), error)
+
+    def _change(self, choice: QueueChoice) -> None:
+        self._settings = msgspec.structs.replace(self._settings, concurrency=choice.serving().concurrency)
+        self._choice, self._queues_of_tasks = choice, False
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the next run has it
+                loop.call_soon_threadsafe(self._serve)
+
+    def _serve(self) -> None:
+        if self._crew is not None:
+            self._crew.serve(self._choice.serving())
+
+    def _asked(self) -> QueueChoice:
+        """What is to be served: where nobody named queues, those of the tasks that there are now."""
+        if not self._queues_of_tasks:
+            return self._choice
+        of_tasks = {handler.queue for handler in self._handlers().values() if handler.queue is not None}
+        return msgspec.structs.replace(self._choice, queues=tuple(sorted({"default"} | of_tasks)))
 
     async def run(self) -> None:
         """Work until ``stop`` is called; opens the store if nobody has. Returns at once with ``enabled=False``.
@@ -236,13 +279,11 @@ class Worker:
     async def _work(self, state: object, started: asyncio.Event) -> None:
         middleware = (*self._outer_middleware(), *self._options.get("middleware", ()))
         handlers = {name: handler.surrounded(middleware) for name, handler in self._handlers().items()}
-        queues = self._queues
-        if self._queues_of_tasks:
-            queues = sorted({"default"} | {h.queue for h in handlers.values() if h.queue is not None})
         crew = Crew(
             self.store,
             handlers=handlers,
-            queues=queues,
+            serving=self._asked().serving(),
+            on_wanted=self._heed_wanted,
             worker_id=self.worker_id,
             state=state,
             settings=self._settings,

@@ -2,16 +2,16 @@
 
 import os
 import socket
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, cast
 
 from typing_extensions import TypedDict
 
-from pqrun.config import DURATION_MAX, WorkerOverrides, WorkerSettings, resolve_worker_settings
+from pqrun.config import DURATION_MAX, WorkerOverrides, WorkerSettings, is_concurrency_given, resolve_worker_settings
 from pqrun.errors import ArgumentsError, OptionError
-from pqrun.job.options import check_queue
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
+from pqrun.job.serving import QueueChoice, Queues, check_queues
 from pqrun.job.storable import unstorable_reason
 from pqrun.run.middleware import Middleware, check_middleware
 from pqrun.store.ports import Connection
@@ -20,7 +20,6 @@ __all__ = [
     "RETENTION_DEFAULT",
     "STATISTICS_DEFAULT",
     "WorkerOptions",
-    "check_queues",
     "check_worker_id",
     "refuse_unknown",
     "settings_of",
@@ -44,7 +43,7 @@ class WorkerOptions(TypedDict, total=False):
     """The options of a worker, the same for ``Worker(...)`` and ``jobs.worker(...)``; WORKER_* variables override those they name."""
 
     concurrency: int
-    """Handlers that run at once (1)."""
+    """Handlers that run at once, all together (1; with numbers in ``queues``: as many as these add up to)."""
     enabled: bool
     """False: ``run`` returns, ``lifespan`` only opens the store (True)."""
     enable_reaper: bool
@@ -65,8 +64,8 @@ class WorkerOptions(TypedDict, total=False):
     """How long the whole stop may take (30 s)."""
     worker_id: str
     """A readable name, shown in ``locked_by``; need not be unique (host and process id)."""
-    queues: Collection[str] | None
-    """Queues to serve, None: all (of an app: "default" and those of its tasks; low-level: all)."""
+    queues: Queues
+    """Queues to serve, None: all (of an app: "default" and those of its tasks; low-level: all). A dict gives a queue slots of its own."""
     retention: timedelta | None
     """Age at which finished jobs are deleted; None keeps them (7 days)."""
     statistics: timedelta | None
@@ -81,15 +80,20 @@ class WorkerOptions(TypedDict, total=False):
     """Where WORKER_* variables are read from (the process environment)."""
 
 
-def settings_of(options: WorkerOptions, flags: WorkerOverrides | None = None) -> WorkerSettings:
-    """Merge defaults, constructor, environment and command line; raises OptionError."""
-    given = {name: options.get(name) for name in WorkerOverrides.__struct_fields__}
-    environ = options.get("environ")
-    return resolve_worker_settings(
-        environ=os.environ if environ is None else environ,
-        given=WorkerOverrides(**cast("dict[str, Any]", given)),
-        flags=flags or WorkerOverrides(),
+def settings_of(options: WorkerOptions, flags: WorkerOverrides | None = None) -> tuple[WorkerSettings, QueueChoice]:
+    """Merge defaults, constructor, environment and command line; return also what is to be served. Raises OptionError."""
+    given = WorkerOverrides(
+        **cast("dict[str, Any]", {name: options.get(name) for name in WorkerOverrides.__struct_fields__})
     )
+    environ = options.get("environ")
+    environ = os.environ if environ is None else environ
+    asked = check_queues(options.get("queues"))
+    flags = flags or WorkerOverrides()
+    settings = resolve_worker_settings(environ=environ, given=given, flags=flags, concurrency_default=asked.total)
+    is_given = is_concurrency_given(environ=environ, given=given, flags=flags)
+    choice = QueueChoice(asked.queues, asked.numbers, settings.concurrency if is_given else None)
+    choice.serving()  # what cannot be shared out is told here
+    return settings, choice
 
 
 def refuse_unknown(options: WorkerOptions) -> None:
@@ -133,16 +137,6 @@ def _check_all(middleware: object) -> None:
         raise OptionError(f"middleware must be a list of functions, got {type(middleware).__name__}")
     for function in middleware:
         check_middleware(function)
-
-
-def check_queues(options: WorkerOptions) -> list[str] | None:
-    """Return the queues to serve, sorted, None for all; raises OptionError."""
-    queues = options.get("queues")
-    if queues is None:
-        return None
-    if isinstance(queues, str) or not queues:
-        raise OptionError(f"queues must be a list of one or more names, got {queues!r}")
-    return sorted({check_queue(queue) for queue in queues})
 
 
 def check_worker_id(given: object) -> str:

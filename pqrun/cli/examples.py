@@ -35,6 +35,9 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "migrate": ("pqrun migrate", "pqrun migrate --sql > pqrun.sql"),
     "move": ("pqrun move --queue mail --type send_email --to slow",),
     "prioritize": ("pqrun prioritize --query 'payload.customer:acme' --to 10",),
+    "pause": ('pqrun pause --queue mail --reason "provider down"', "pqrun pause --task send_email"),
+    "queues": ("pqrun queues", "pqrun queues --json"),
+    "resume": ("pqrun resume --queue mail",),
     "retry": (
         "pqrun retry 17",
         "pqrun retry --state failed --type send_email --since 2h --dry-run",
@@ -46,8 +49,8 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "watch": ("pqrun watch 17", "pqrun watch 17 --json --timeout 600"),
     "web": ("pqrun web shop:jobs --role admin", "pqrun web shop:jobs --user ann --password-file password --admin ann"),
     "why": ("pqrun why 17", "pqrun why 17 --app shop:jobs --json"),
-    "worker": ("pqrun worker shop:jobs --concurrency 10", "pqrun worker shop:jobs --queues mail,reports"),
-    "workers": ("pqrun workers", "pqrun workers --json"),
+    "worker": ("pqrun worker shop:jobs --concurrency 10", "pqrun worker shop:jobs --queues default:10,mail:2"),
+    "workers": ("pqrun workers", "pqrun workers set web-1 --queues default:20,mail:4"),
 }
 """By command; each a line for a shell."""
 

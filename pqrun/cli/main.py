@@ -3,7 +3,8 @@
 Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 128 + the signal's number for what was interrupted. Some have
 their own (docs/cli.md has all): of ``check`` 1 means that it found problems, 2 that it could not look; of ``cancel``, ``retry``,
 ``delete``, ``move`` and ``prioritize`` 1 means that some jobs were refused, 2 that it was not done; of ``defer`` 1 that the job which it
-waited for did not succeed; of ``watch`` 1 that the job is FAILED or CANCELLED, 2 that it was not seen to its end.
+waited for did not succeed; of ``watch`` 1 that the job is FAILED or CANCELLED, 2 that it was not seen to its end;
+of ``workers set`` 1 that no such worker lives.
 """
 
 import sys
@@ -24,6 +25,7 @@ from pqrun.cli.examples import epilog
 from pqrun.cli.init import init
 from pqrun.cli.jobs import jobs
 from pqrun.cli.migrate import migrate
+from pqrun.cli.queues import pause, queues, resume
 from pqrun.cli.schedules import schedules
 from pqrun.cli.show import show
 from pqrun.cli.tasks import tasks
@@ -65,6 +67,9 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     delete,
     move,
     prioritize,
+    queues,
+    pause,
+    resume,
     demo,
     bench,
 )

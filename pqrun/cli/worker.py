@@ -15,13 +15,15 @@ from typing import Annotated, Any
 import typer
 
 from pqrun.app import App
+from pqrun.cli.queues import parse_queues
 from pqrun.cli.signals import handled, heard
 from pqrun.cli.target import load_app
 from pqrun.cli.watching import Watching, watched
-from pqrun.config import WorkerOverrides, WorkerSettings, resolve_worker_settings
+from pqrun.config import WorkerOverrides, WorkerSettings, is_concurrency_given, resolve_worker_settings
 from pqrun.contrib.jsonlog import JsonFormatter
 from pqrun.errors import MissingExtraError
 from pqrun.health.server import BLOCKED_AFTER_DEFAULT
+from pqrun.job.serving import check_queues
 from pqrun.run.events import Event, WorkerStarted, WorkerStopped, WorkerStopping
 from pqrun.worker import Worker, WorkerOptions
 
@@ -49,8 +51,17 @@ class LogFormat(enum.StrEnum):
 
 
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The App, such as shop.jobs:jobs.")]
-Concurrency = Annotated[int | None, typer.Option(help="Jobs at once (WORKER_CONCURRENCY; 1).")]
-Queues = Annotated[str | None, typer.Option(metavar="A,B", help="Queues to serve (default: those of the app's tasks).")]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(help="Jobs at once, all together (WORKER_CONCURRENCY; 1, or what the numbers of --queues add up to)."),
+]
+Queues = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B:2",
+        help="Queues to serve (default: those of the app's tasks); a number gives a queue so many jobs at once of its own.",
+    ),
+]
 WorkerId = Annotated[str | None, typer.Option(help="A readable name, shown in locked_by (default: host:pid).")]
 Enabled = Annotated[bool | None, typer.Option(help="Run at all (WORKER_ENABLED; true).")]
 ReaperEnabled = Annotated[bool | None, typer.Option(help="Recover jobs of dead workers (WORKER_REAPER_ENABLED; true).")]
@@ -138,12 +149,15 @@ def _work(
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
 ) -> bool:
     # The environment is read here, once, with the flags known: a bad variable is told once, with what is really used.
-    settings = resolve_worker_settings(environ=os.environ, flags=flags)
+    named = None if queues is None else parse_queues(queues)
+    total = check_queues(named).total
+    settings = resolve_worker_settings(environ=os.environ, flags=flags, concurrency_default=total)
+    is_given = is_concurrency_given(environ=os.environ, flags=flags)
     app = load_app(target)
     if not settings.enabled:
         _LOGGER.info("the worker is switched off (WORKER_ENABLED or --no-enabled): nothing to do")
         return True
-    built = _build(app, settings, queues=queues, worker_id=worker_id)
+    built = _build(app, _as_overrides(settings, is_given), queues=named, worker_id=worker_id)
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(_run(built, app, watching))
 
@@ -161,24 +175,26 @@ def _uvloop() -> Callable[[], asyncio.AbstractEventLoop]:
     return uvloop.new_event_loop
 
 
-def _build(app: App[Any], settings: WorkerSettings, *, queues: str | None, worker_id: str | None) -> Worker:
+def _build(
+    app: App[Any], settings: WorkerOverrides, *, queues: dict[str, int | None] | None, worker_id: str | None
+) -> Worker:
     if not app.handlers:
         _LOGGER.warning("the app has no tasks: import the modules that declare them where the app is made")
     options: WorkerOptions = {"environ": {}}
     if queues is not None:
-        options["queues"] = [name.strip() for name in queues.split(",") if name.strip()]
+        options["queues"] = queues
     if worker_id is not None:
         options["worker_id"] = worker_id
     built = app.worker(**options)
-    built.override(_as_overrides(settings))
+    built.override(settings)
     return built
 
 
-def _as_overrides(settings: WorkerSettings) -> WorkerOverrides:
+def _as_overrides(settings: WorkerSettings, is_concurrency_given: bool) -> WorkerOverrides:
     return WorkerOverrides(
         enabled=settings.enabled,
         enable_reaper=settings.enable_reaper,
-        concurrency=settings.concurrency,
+        concurrency=settings.concurrency if is_concurrency_given else None,
         reap_stale_every_seconds=settings.reap_interval_seconds,
         default_stale_after=settings.stale_timeout_seconds,
         shutdown_grace=settings.shutdown_grace_seconds,

@@ -42,6 +42,8 @@ class Why(StrEnum):
     """No living worker serves its queue."""
     PAIR_NOT_SERVED = "pair_not_served"
     """Some have its task, others serve its queue, none both."""
+    PAUSED = "paused"
+    """Its queue or its task is paused."""
     NEEDS_NEWER_CODE = "needs_newer_code"
     """Its payload is of a newer version than any worker has had code for."""
     UNDECODABLE = "undecodable"
@@ -117,6 +119,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Of the task, that any worker has had code for; None where none has told."""
     before: int
     """READY jobs of its queue that come first, counted up to a cap."""
+    queue_paused_at: datetime | None = None
+    queue_pause_reason: str | None = None
+    task_paused_at: datetime | None = None
+    task_pause_reason: str | None = None
     decode_error: str | None = None
     """What the code of an app says of its payload; None where it reads it, or was not asked."""
 
@@ -176,6 +182,22 @@ def _running(facts: Facts) -> Iterator[Reason]:
             text=f"it is running on {where} since {since}, attempt {facts.attempts} of {facts.max_attempts}; "
             f"the worker's last sign of life is {brief(age)} old",
         )
+
+
+def _paused(facts: Facts) -> Iterator[Reason]:
+    if not _is_waiting(facts):
+        return
+    for kind, name, at, why in (
+        ("queue", facts.queue, facts.queue_paused_at, facts.queue_pause_reason),
+        ("task", facts.job_type, facts.task_paused_at, facts.task_pause_reason),
+    ):
+        if at is not None:
+            said = "" if why is None else f": {one_line(why)}"
+            yield Reason(
+                why=Why.PAUSED,
+                text=f"its {kind} {one_line(name)} is paused since {time_text(at)}{said}",
+                advice=f"pqrun resume --{kind} {one_line(name)}",
+            )
 
 
 def _unserved(facts: Facts) -> Iterator[Reason]:
@@ -251,7 +273,7 @@ def _turn(facts: Facts) -> Iterator[Reason]:
         yield Reason(
             why=Why.BEHIND, text=text, advice=f"more workers, or a higher priority: pqrun prioritize {facts.id} --to N"
         )
-    elif not facts.lost:
+    elif not facts.lost and facts.queue_paused_at is None and facts.task_paused_at is None:
         yield Reason(
             why=Why.NEXT, text=f"it is due, and nothing is before it in queue {one_line(facts.queue)}; the {holds}"
         )
@@ -260,12 +282,13 @@ def _turn(facts: Facts) -> Iterator[Reason]:
 REASONS: Final[tuple[Callable[[Facts], Iterator[Reason]], ...]] = (
     _finished,
     _running,
+    _paused,
     _unreadable,
     _unserved,
     _later,
     _turn,
 )
-"""In the order in which they are told. For any job at least one holds of all but ``_unreadable``."""
+"""In the order in which they are told. For any job at least one holds of all but ``_unreadable``; a paused one counts as such."""
 
 
 def _is_waiting(facts: Facts) -> bool:

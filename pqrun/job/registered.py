@@ -1,9 +1,10 @@
 """``RegisteredWorker``: a worker process as the registry knows it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
+from pydantic import JsonValue
 
 __all__ = ["RegisteredWorker"]
 
@@ -30,3 +31,9 @@ class RegisteredWorker(msgspec.Struct, frozen=True, kw_only=True):
     """Not taken for dead, and its last sign of life is recent."""
     running: int
     """Jobs that it holds."""
+    concurrency: int | None = None
+    """Handlers that it runs at once, all together; None: of a version that does not say."""
+    slots: Mapping[str, int] = {}
+    """Handlers at once of each queue that has a number of its own; the others share what is left."""
+    wanted: Mapping[str, JsonValue] = {}
+    """What an operator wants of it, see ``Workers.set``; it follows with its next sign of life."""

@@ -8,6 +8,8 @@ committed later still, what came back below the cursor (released, recovered), an
 from collections import deque
 from collections.abc import Iterable
 
+from pqrun.run.ageing import Ageing
+from pqrun.run.groups import SHARED, GroupName
 from pqrun.store.claiming import Lane, LaneLook
 
 __all__ = ["Lanes"]
@@ -54,14 +56,32 @@ class _Cursor:
 
 
 class Lanes:
-    """All lanes that a worker knows, with their cursors. Times are monotonic seconds, handed in."""
+    """All lanes that a worker knows, with their cursors. Times are monotonic seconds, handed in.
 
-    def __init__(self, queues: Iterable[str] | None) -> None:
-        self._queues = None if queues is None else frozenset(queues)
+    ``own``: queues that are groups of their own, each claimed for by itself.
+    """
+
+    def __init__(self, queues: Iterable[str] | None, own: Iterable[str] = ()) -> None:
         self._cursors: dict[Lane, _Cursor] = {}
         self._turn = 0  # counts full claims
         self._order: list[Lane] = []  # of the last claim
         self._next_scan = 0.0
+        self._is_scan_asked = False
+        self.serve(queues, own)
+
+    def serve(self, queues: Iterable[str] | None, own: Iterable[str] = ()) -> None:
+        """Keep the lanes of these queues only."""
+        self._queues = None if queues is None else frozenset(queues)
+        self._own = frozenset(own)
+        self._ageing: dict[GroupName, Ageing] = {group: Ageing() for group in (SHARED, *self._own)}
+        known, self._cursors = self._cursors, {}
+        self._cursors = {lane: cursor for lane, cursor in known.items() if self._serves(lane)}
+
+    def _serves(self, lane: Lane) -> bool:
+        return self._queues is None or lane.queue in self._queues
+
+    def _group_of(self, lane: Lane) -> GroupName:
+        return lane.queue if lane.queue in self._own else SHARED
 
     def __len__(self) -> int:
         return len(self._cursors)
@@ -69,7 +89,7 @@ class Lanes:
     def add(self, lanes: Iterable[Lane]) -> None:
         """Remember lanes; those already known keep their cursor."""
         for lane in lanes:
-            if self._queues is None or lane.queue in self._queues:
+            if self._serves(lane):
                 known = self._cursors.pop(lane) if lane in self._cursors else _Cursor()
                 self._cursors[lane] = known  # now the one seen last
         while len(self._cursors) > LANES_MAX:
@@ -77,7 +97,12 @@ class Lanes:
 
     def is_scan_due(self, now: float) -> bool:
         """Whether the next claim should start from the beginning."""
-        return now >= self._next_scan
+        return self._is_scan_asked or now >= self._next_scan
+
+    def scanning(self) -> None:
+        """Note that one begins: what is asked for from now on is not answered by it, and one that fails is still due."""
+        self._is_scan_asked = False
+        self._next_scan = 0.0
 
     def scanned(self, started: float, now: float) -> None:
         """Note a claim from the start, with the survey before it: the longer it took, the later comes the next."""
@@ -85,27 +110,55 @@ class Lanes:
 
     def scan_in(self, now: float) -> float:
         """Return the seconds until a claim from the start is due."""
-        return max(self._next_scan - now, 0.0)
+        return 0.0 if self._is_scan_asked else max(self._next_scan - now, 0.0)
 
     def scan_soon(self) -> None:
-        """Make the next claim one from the start: after a reconnect, or when rows came back below the cursors."""
-        self._next_scan = 0.0
+        """Make the next claim one from the start, whatever is under way: after a reconnect, or when rows came back below the cursors."""
+        self._is_scan_asked = True
 
-    def boundaries(self, now: float, *, from_start: bool) -> list[tuple[Lane, int]]:
-        """Return the lanes, highest priority first, each with the place behind which to look.
+    def boundaries(self, now: float, *, from_start: bool, group: GroupName = SHARED) -> list[tuple[Lane, int]]:
+        """Return the lanes of a group, highest priority first, each with the place behind which to look.
 
         Of one priority those come first that a full claim has not reached for longest, so that queues share it evenly.
         """
-        ordered = sorted(self._cursors.items(), key=lambda item: (-item[0].priority, item[1].turn))
+        known = self._cursors.items()
+        if self._own:
+            known = {lane: cursor for lane, cursor in known if self._group_of(lane) == group}.items()
+        ordered = sorted(known, key=lambda item: (-item[0].priority, item[1].turn))
         self._order = [lane for lane, _ in ordered]
         return [(lane, 0 if from_start else cursor.boundary(now)) for lane, cursor in ordered]
 
-    def filled(self, last: Lane) -> None:
-        """Note that the last claim was full with a job of this lane: it reached this lane and all before it, and none behind."""
+    def filled(self, last: Lane, starts: int, now: float) -> None:
+        """Note that the last claim was full, with so many jobs: it reached the lane of the last one, and none behind it."""
         self._turn += 1
-        for lane in self._order[: self._order.index(last) + 1] if last in self._order else ():
+        reached = self._order.index(last) + 1 if last in self._order else 0
+        for lane in self._order[:reached]:
             if (cursor := self._cursors.get(lane)) is not None:
                 cursor.turn = self._turn
+        if reached:
+            ageing = self._ageing[self._group_of(last)]
+            ageing.reached(self._order[:reached])
+            ageing.passed_by(self._order[reached:], starts, now)
+
+    def emptied(self, group: GroupName = SHARED) -> None:
+        """Note that the last claim was not full: it reached all lanes of its group."""
+        ageing = self._ageing.get(group)
+        if ageing is not None and not ageing.is_idle:
+            ageing.reached(self._order)
+
+    def starved(self, now: float, group: GroupName = SHARED) -> tuple[list[tuple[Lane, int]], int]:
+        """Return the lanes whose turn it is because higher priorities starve them, and how many starts are theirs; see ``Ageing``."""
+        ageing = self._ageing.get(group)
+        starved, starts = ([], 0) if ageing is None else ageing.due(now)
+        known = [(one, self._cursors[one.lane]) for one in starved if one.lane in self._cursors]
+        return [(one.lane, 0 if one.is_new else cursor.boundary(now)) for one, cursor in known], starts
+
+    def relieved(self, lanes: Iterable[Lane], empty: Iterable[Lane], now: float, group: GroupName = SHARED) -> None:
+        """Note starved lanes that had their turn, and those of them in which nothing is."""
+        ageing = self._ageing.get(group)
+        if ageing is not None:
+            ageing.reached(empty)
+            ageing.served(lanes, now)
 
     def looked(self, looks: Iterable[LaneLook], now: float) -> None:
         """Note how far a claim looked."""

@@ -8,21 +8,21 @@ and that an id which is still alive here is never claimed again. It knows nothin
 import asyncio
 import contextlib
 import contextvars
-import math
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from pqrun.job.outcome import Counts, Outcome, decide_release
+from pqrun.job.pause import NO_PAUSES, Pauses
 from pqrun.job.record import Claim, Job
+from pqrun.job.serving import Serving
 from pqrun.run import events
+from pqrun.run.alarm import Alarm
 from pqrun.run.attempt import Attempt, Completed, Surroundings, is_ran_out
 from pqrun.run.blockage import InHand
 from pqrun.run.context import CancelReason
 from pqrun.run.events import Events
+from pqrun.run.groups import SHARED, Capacity, Group, GroupName, Groups
 from pqrun.run.handler import Handler
-from pqrun.run.prefetch import Prefetch
 
 __all__ = ["Capacity", "Executor"]
 
@@ -38,17 +38,7 @@ ALONE_SECONDS = 1.0
 ALONE_MOST_SECONDS = 10.0
 """How long a job lost twice waits for the others to end."""
 
-ALARM_MOST_SECONDS = 3_600.0
-"""The event loop refuses timers of years; ringing early costs a look."""
-
 _SWEEP_SECONDS = 0.25
-
-
-class Capacity(NamedTuple):
-    """What fits: idle slots, and claims beyond them that would start soon."""
-
-    free: int
-    room: int
 
 
 class Executor:
@@ -59,67 +49,66 @@ class Executor:
         *,
         handlers: Mapping[str, Handler],
         around: Surroundings,
-        concurrency: int,
+        serving: Serving,
         grace_seconds: float,
         events: Events,
         deliver: Callable[[Job, Outcome], None],
         deliver_and_wait: Callable[[Job, Outcome], Awaitable[None]] | None,
-        on_room: Callable[[], None],
+        on_room: Callable[[GroupName], None],
         is_backlogged: Callable[[], bool],
         on_start: Callable[[Job, float], None] | None = None,
         on_done: Callable[[Job, int], None] | None = None,
     ) -> None:
         self._handlers = handlers
         self._around = around
-        self._concurrency = concurrency
+        self._serving = serving
+        self._groups = Groups(serving)
         self._grace = min(grace_seconds, GIVE_UP_MOST_SECONDS)
         self._events = events
         self._deliver = deliver
         self._deliver_and_wait = deliver_and_wait
         self._on_room = on_room
         self._is_backlogged = is_backlogged  # outcomes pile up unwritten: start nothing more
-        self._on_start = (
-            on_start  # told of each start, and the seconds from claim to slot, for less than an event costs
-        )
+        # Told of each start, and of the seconds from claim to slot, for less than an event costs.
+        self._on_start = on_start
         self._on_done = on_done  # told of each job that its own handler has completed
-        self._prefetch = Prefetch(concurrency)
         self._context = contextvars.copy_context()  # each attempt runs in a copy: nothing leaks from job to job
-        self._waiting: deque[tuple[Job, float]] = deque()  # claimed, unstarted; with the time they came
         self._running: dict[Claim, Attempt] = {}
         self._reporting: dict[Claim, Outcome | Completed | None] = {}  # held back until the last report is written
         self._given_up: list[Attempt] = []  # no slot any more, but still alive
-        self._alarm: asyncio.TimerHandle | None = None  # for the timeouts of all that run
-        self._alarm_at = math.inf  # monotonic
+        self._alarm = Alarm(self._running, lambda attempt: self._stop(attempt, "timeout"))
+        self._pauses = NO_PAUSES
+        self._is_changed = False  # what is served has been another: claims for that may still come
         self._is_closed = False  # no more starts
         self._is_alone = False  # a job that was lost before is about to start, or just did
         self._last_start = 0.0
         self._changed = asyncio.Event()  # set at each end and at close
         self._sweep: asyncio.TimerHandle | None = None
         self._threads_told = False
-        self._low_water = 0  # with so few claims left waiting, more could be fetched
         self._tells_picked = True  # whether anybody listens: asked once for each piece of work that comes
 
     # What fetching asks.
 
-    def capacity(self) -> Capacity:
-        """Return what fits now."""
+    @property
+    def groups(self) -> Sequence[GroupName]:
+        """Names of the groups of queues that have slots."""
+        return self._groups.names
+
+    def capacity(self, group: GroupName = SHARED) -> Capacity:
+        """Return what fits now into a group of queues."""
         if self._is_closed or self._is_alone or self._is_backlogged():
             return Capacity(0, 0)
-        free = self._concurrency - len(self._running) - len(self._waiting)
-        target = self._prefetch.target(time.monotonic())
-        room = max(0, target - max(0, -free))
-        # A claim for a handful is not worth a round trip while half of what was fetched ahead is still here.
-        return Capacity(max(free, 0), room if free > 0 or room * 2 >= target else 0)
+        return self._groups.named(group).capacity(time.monotonic())
 
     @property
     def proven_types(self) -> Sequence[str]:
         """Types that may be fetched ahead."""
-        return self._prefetch.proven
+        return self._groups.shared.prefetch.proven
 
     def served_types(self) -> list[str]:
         """Return what may be claimed now: everything, but plain functions while too many given-up threads still run."""
         alive = sum(attempt.is_thread_alive for attempt in self._given_up)
-        if alive < self._concurrency:
+        if alive < self._serving.concurrency:
             self._threads_told = False
             return list(self._handlers)
         if not self._threads_told:
@@ -135,7 +124,7 @@ class Executor:
     @property
     def has_unstarted(self) -> bool:
         """Whether claims wait for a slot."""
-        return bool(self._waiting)
+        return self._groups.has_waiting
 
     def in_hand(self, loop: asyncio.AbstractEventLoop) -> InHand:
         """Return what runs; for another thread too, while ``loop``, ours, stands still."""
@@ -152,7 +141,7 @@ class Executor:
     @property
     def held(self) -> int:
         """How many claims wait for a slot."""
-        return len(self._waiting)
+        return sum(len(group.waiting) for group in self._groups.all)
 
     # What fetching brings.
 
@@ -160,12 +149,15 @@ class Executor:
         """Start these jobs, or keep them until a slot is free; after ``close`` they go back."""
         now = time.monotonic()
         self._tells_picked = self._events.hears(events.Picked)
-        self._waiting.extend([(job, now) for job in jobs])
-        self._low_water = self._prefetch.target(now) // 2
+        if self._pauses or self._is_changed:
+            jobs = self._still_wanted(jobs)
+        for group, meant in self._groups.sorted(jobs):
+            group.waiting.extend([(job, now) for job in meant])
+            group.low_water = group.prefetch.target(now) // 2
+            self._fill(group)
         if self._is_closed:
             self.release_unstarted()
             return
-        self._fill()
         self._schedule_sweep()
 
     async def take_alone(self, job: Job) -> None:
@@ -173,22 +165,22 @@ class Executor:
         self._is_alone = True
         came = time.monotonic()
         try:
-            if await self._wait_alone(job):
-                self._start(job, came)
+            if await self._wait_alone(job) and not self._pauses.takes_back(job):
+                self._start(job, came, self._groups.of(job.queue))
                 claim = Claim(job.id, job.claim_id or 0)
                 await self._wait_until(lambda: claim not in self._running, ALONE_SECONDS)
             else:
                 self._release(job)
         finally:
             self._is_alone = False
-        self._fill()
+        self._fill_all()
 
     async def _wait_alone(self, job: Job) -> bool:
         quiet = ALONE_SECONDS - (time.monotonic() - self._last_start)
         await self._wait_until(lambda: False, max(quiet, 0.0))
         if job.lost > 1:
             await self._wait_until(lambda: not self._running, ALONE_MOST_SECONDS)
-        return not self._is_closed and len(self._running) < self._concurrency
+        return not self._is_closed and self._groups.of(job.queue).has_slot
 
     async def _wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -200,15 +192,13 @@ class Executor:
 
     def known_claims(self) -> list[Claim]:
         """Return every claim that is known here and not yet handed to be settled."""
-        waiting = [Claim(job.id, job.claim_id or 0) for job, _ in self._waiting]
-        return [*waiting, *self._running, *(attempt.claim for attempt in self._given_up)]
+        return [*self._groups.waiting_claims(), *self._running, *(attempt.claim for attempt in self._given_up)]
 
     # What renewing asks and tells.
 
     def claims(self) -> list[Claim]:
         """Return the claims in hand, but those that are being settled, by us or by their handler itself."""
-        waiting = [Claim(job.id, job.claim_id or 0) for job, _ in self._waiting]
-        return waiting + [
+        return self._groups.waiting_claims() + [
             claim for claim, attempt in self._running.items() if not (attempt.is_completed or attempt.is_over)
         ]
 
@@ -217,10 +207,8 @@ class Executor:
         lost = set(claims)
         if not lost:
             return
-        for job, _ in self._waiting:
-            if Claim(job.id, job.claim_id or 0) in lost:
-                self._events.emit(events.ClaimLost(job))
-        self._waiting = deque((job, at) for job, at in self._waiting if Claim(job.id, job.claim_id or 0) not in lost)
+        for job in self._groups.take_out(lambda job: Claim(job.id, job.claim_id or 0) in lost):
+            self._events.emit(events.ClaimLost(job))
         for claim in lost:
             attempt = self._running.get(claim)
             if attempt is not None and not attempt.is_completed:
@@ -229,13 +217,35 @@ class Executor:
     def cancel(self, claims: Sequence[Claim]) -> None:
         """Stop handlers whose jobs were asked to cancel; unstarted ones are given to the settle, which writes CANCELLED."""
         wanted = set(claims)
-        for job, at in list(self._waiting):
-            if Claim(job.id, job.claim_id or 0) in wanted:
-                self._waiting.remove((job, at))
-                self._release(job)
+        for job in self._groups.take_out(lambda job: Claim(job.id, job.claim_id or 0) in wanted):
+            self._release(job)
         for claim in wanted:
             if (attempt := self._running.get(claim)) is not None:
                 self._stop(attempt, "cancelled")
+
+    # What is decided from outside.
+
+    def pause(self, pauses: Pauses) -> None:
+        """Give back what is paused and has not started; from now on also what comes and was claimed before."""
+        self._pauses = pauses
+        for job in self._groups.take_out(self._is_unwanted):
+            self._release(job)
+
+    def serve(self, serving: Serving) -> None:
+        """Serve other queues, or with other numbers: what runs goes on, what waits in queues not served any more goes back."""
+        self._serving, self._is_changed = serving, True
+        for job in self._groups.take_out(self._is_unwanted):
+            self._release(job)
+        self._groups.serve(serving, [attempt.job.queue for attempt in self._running.values()])
+        self._fill_all()
+
+    def _is_unwanted(self, job: Job) -> bool:
+        return self._pauses.takes_back(job) or not self._serving.serves(job.queue)
+
+    def _still_wanted(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        for job in filter(self._is_unwanted, jobs):
+            self._release(job)
+        return [job for job in jobs if not self._is_unwanted(job)]
 
     # Stopping.
 
@@ -248,8 +258,9 @@ class Executor:
     def release_unstarted(self, older_than: float = 0.0) -> None:
         """Give back claims that have waited for ``older_than`` seconds or more."""
         now = time.monotonic()
-        while self._waiting and now - self._waiting[0][1] >= older_than:
-            self._release(self._waiting.popleft()[0])
+        for group in self._groups.all:
+            while group.waiting and now - group.waiting[0][1] >= older_than:
+                self._release(group.waiting.popleft()[0])
 
     async def wait_idle(self, timeout: float) -> bool:
         """Wait until no handler runs; return whether that was in time."""
@@ -280,14 +291,19 @@ class Executor:
 
     # Inside.
 
-    def _fill(self) -> None:
-        while self._waiting and len(self._running) < self._concurrency and not (self._is_alone or self._is_closed):
-            self._start(*self._waiting.popleft())
+    def _fill(self, group: Group) -> None:
+        while group.waiting and group.running < group.limit and not (self._is_alone or self._is_closed):
+            self._start(*group.waiting.popleft(), group)
 
-    def _start(self, job: Job, came: float) -> None:
+    def _fill_all(self) -> None:
+        for group in self._groups.all:
+            self._fill(group)
+
+    def _start(self, job: Job, came: float, group: Group) -> None:
         attempt = Attempt(job, self._handlers[job.job_type], self._around)
         self._last_start = attempt.started
         self._running[attempt.claim] = attempt
+        group.running += 1
         if self._on_start is not None:
             self._on_start(job, attempt.started - came)
         if self._tells_picked:
@@ -297,26 +313,7 @@ class Executor:
         attempt.task = asyncio.get_running_loop().create_task(self._run(attempt), context=self._context.copy())
         if job.timeout_seconds is not None:
             attempt.deadline = attempt.started + job.timeout_seconds
-            if attempt.deadline < self._alarm_at:
-                self._set_alarm(attempt.deadline)
-
-    def _set_alarm(self, deadline: float) -> None:
-        """One timer for all timeouts, at the first of them: a timer for each job would cost more than the rest of its start."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        self._alarm_at = deadline
-        if deadline < math.inf:
-            seconds = min(max(deadline - time.monotonic(), 0.0), ALARM_MOST_SECONDS)
-            self._alarm = asyncio.get_running_loop().call_later(seconds, self._ring)
-
-    def _ring(self) -> None:
-        now = time.monotonic()
-        for attempt in list(self._running.values()):
-            if attempt.deadline <= now:
-                attempt.deadline = math.inf
-                self._stop(attempt, "timeout")
-        self._set_alarm(min((attempt.deadline for attempt in self._running.values()), default=math.inf))
+            self._alarm.note(attempt.deadline)
 
     async def _run(self, attempt: Attempt) -> None:
         outcome = await attempt.run()
@@ -351,6 +348,8 @@ class Executor:
 
     def _ended(self, attempt: Attempt, outcome: Outcome | Completed | None, *, is_delivered: bool) -> None:
         del self._running[attempt.claim]
+        group = self._groups.only or self._groups.of(attempt.job.queue)
+        group.running -= 1
         if outcome is None:
             if not attempt.is_completed:  # else its own transaction decides, and has not yet
                 self._events.emit(events.ClaimLost(attempt.job))
@@ -360,12 +359,12 @@ class Executor:
             self._deliver(attempt.job, outcome)
         if is_ran_out(outcome):
             now = time.monotonic()
-            self._prefetch.ended(attempt.job.job_type, now - attempt.started, now)
+            group.prefetch.ended(attempt.job.job_type, now - attempt.started, now)
         self._changed.set()
-        if self._waiting:
-            self._fill()
-        if len(self._waiting) <= self._low_water:
-            self._on_room()
+        if group.waiting:
+            self._fill(group)
+        if len(group.waiting) <= group.low_water:
+            self._on_room(group.name)
 
     def _stop(self, attempt: Attempt, reason: CancelReason) -> None:
         if attempt.context.cancelled or attempt.is_over or attempt.claim not in self._running:
@@ -409,7 +408,7 @@ class Executor:
         self._deliver(job, decide_release(Claim(job.id, job.claim_id or 0), counts, started=False))
 
     def _schedule_sweep(self) -> None:
-        if self._waiting and self._sweep is None:
+        if self._sweep is None and self._groups.has_waiting:
             self._sweep = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._swept)
 
     def _swept(self) -> None:

@@ -6,18 +6,20 @@ holds more than the executor asks for. When the database is away the tick fails,
 was lost may have been written all the same, so it then looks for claims of this worker that nobody here knows of, and takes them up.
 """
 
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from pqrun.errors import DatabaseUnavailableError
+from pqrun.job.pause import NO_PAUSES, Pauses
 from pqrun.job.policy import IdlePollPolicy, LoopErrorPolicy, judge_idle_sleep
 from pqrun.job.record import Claim, Job
+from pqrun.job.serving import Serving
 from pqrun.run.cursor import Lanes
 from pqrun.run.events import Events
+from pqrun.run.groups import SHARED, GroupName
+from pqrun.run.lookback import LookBack
 from pqrun.run.service import AT_ONCE, Service
 from pqrun.store.claiming import ClaimBatch, Lane, Promotion, Survey
 
@@ -34,9 +36,6 @@ FULL_SECONDS = 1.0
 
 STREAM_SECONDS = 0.05
 """After a claim that found something, but less than was wanted: how soon to look again without a hint."""
-
-LOOK_BACK_SECONDS = (0.0, 5.0, 30.0, 120.0, 600.0)
-"""When to look for claims whose answer was lost: at once, and again, since the statement may reach the server long after that."""
 
 
 _LOGGER = logging.getLogger("pqrun")
@@ -81,8 +80,13 @@ class Claims(Protocol):
 class Slots(Protocol):
     """What fetching needs of the executor."""
 
-    def capacity(self) -> tuple[int, int]:
-        """Return (free slots, claims to hold beyond them)."""
+    @property
+    def groups(self) -> Sequence[GroupName]:
+        """The groups of queues that have slots."""
+        ...
+
+    def capacity(self, group: GroupName = SHARED) -> tuple[int, int]:
+        """Return (free slots, claims to hold beyond them) of a group."""
         ...
 
     def served_types(self) -> list[str]:
@@ -125,7 +129,7 @@ class Fetcher:
         slots: Slots,
         *,
         unwritten: Callable[[], list[Claim]],
-        queues: Sequence[str] | None,
+        serving: Serving,
         idle_policy: IdlePollPolicy,
         events: Events,
         policy: LoopErrorPolicy,
@@ -133,25 +137,30 @@ class Fetcher:
         self._store = store
         self._slots = slots
         self._unwritten = unwritten  # claims that have ended here, and whose rows may not say so yet
-        self._queues = None if queues is None else list(queues)
+        self._serving = serving
         self._idle_policy = idle_policy
-        self._lanes = Lanes(queues)
+        self._lanes = Lanes(serving.queues, serving.slots)
         self._streak = 0  # claims in a row that found nothing
-        self._is_hungry = False  # the last claim was filled: there is more where it came from
-        self._needs_free = False  # and the next of it may only be claimed into a free slot
+        self._hungry: set[GroupName] = set()  # groups whose last claim was filled: there is more where it came from
+        self._needs_free: set[GroupName] = set()  # and the next of it may only be claimed into a free slot
+        self._unscanned: set[GroupName] = set()  # since the last survey: their next claim is one from the start
         self._has_suspect = False
+        self._missed_suspect = False  # there may be one in a group that had no free slot
         self._due_after: datetime | None = None  # the promotion's cursor
         self._next_due = 0.0  # monotonic time of the next promotion
         self._clock: float | None = None  # the database's, in epoch seconds, less ours
         self._is_hinted = False  # since the last scan: what was announced may lie below the cursors
+        self._pauses = NO_PAUSES  # as last heard; claims look for themselves
         self._is_policy_good = True  # the idle policy's last answer was one
-        self._look_back: list[float] = []  # monotonic times at which to look for claims whose answer was lost
+        self._look_back = LookBack()
         self.service = Service("fetch", self._tick, events=events, policy=policy)
 
     # Hints, from the keeper's notifications, the settler and the executor.
 
     def on_ready(self, lane: Lane) -> None:
-        """Jobs were added to a lane."""
+        """Jobs were added to a lane; while its queue is paused there is nothing to look for."""
+        if lane.queue in self._pauses.queues:
+            return
         self._lanes.add([lane])
         self._is_hinted = True
         self.service.wake()
@@ -174,59 +183,126 @@ class Fetcher:
         self._is_hinted = self._is_hinted or seconds <= 0
         self.on_due(seconds)
 
-    def on_room(self) -> None:
+    def on_room(self, group: GroupName) -> None:
         """A slot became free: worth a claim only if the last one left something."""
-        if self._is_hungry or self._has_suspect:
+        if self._missed_suspect:
+            self._missed_suspect, self._has_suspect = False, True
+        if group in self._hungry or self._has_suspect:
             self.service.wake()
+
+    def serve(self, serving: Serving) -> None:
+        """Fetch for other queues, or other numbers, from now on."""
+        self._serving = serving
+        self._lanes.serve(serving.queues, serving.slots)
+        self._hungry.clear()
+        self._needs_free.clear()
+        self._lanes.scan_soon()
+        self.service.wake()
+
+    def on_pauses(self, pauses: Pauses) -> None:
+        """Something was paused or resumed: what was passed over meanwhile lies below the cursors."""
+        if pauses.ends(self._pauses):
+            self._lanes.scan_soon()
+            self.service.wake()
+        self._pauses = pauses
 
     def on_reconnect(self) -> None:
         """Hints may have been missed: look everywhere. A promoted standby may also hold claims of this worker that have ended long ago."""
         self._lanes.scan_soon()
         self._next_due = 0.0
         self._due_after = None
-        now = time.monotonic()
-        self._look_back = [now, *(at for at in self._look_back if at > now)]
+        self._look_back.soon()
         self.service.wake()
 
     # The loop.
 
     async def _tick(self) -> float:
-        if self._look_back and time.monotonic() >= self._look_back[0]:
+        if self._look_back.is_due:
             await self._take_forgotten()
-        if sum(self._slots.capacity()) <= 0:
-            self._is_hungry = True
+        if not any(sum(self._slots.capacity(group)) > 0 for group in self._slots.groups):
+            self._hungry.update(self._slots.groups)
             return FULL_SECONDS
         now = time.monotonic()
         is_scan = self._lanes.is_scan_due(now)
         if is_scan:
             self._is_hinted = False  # before the look: a hint that comes meanwhile counts
+            self._lanes.scanning()
             await self._survey()
         if now >= self._next_due:
             await self._promote()
         if self._has_suspect:
-            if self._slots.has_unstarted or self._slots.capacity()[0] <= 0:
+            free = [group for group in self._slots.groups if self._slots.capacity(group)[0] > 0]
+            if self._slots.has_unstarted or not free:
                 return FULL_SECONDS  # nothing else is claimed meanwhile: the next free slot is for the suspect
-            await self._take_suspect()
+            await self._take_suspect(free)
         # Also after a suspect, and when there is none for us: others must not wait until the last of them is through.
-        free, room = self._slots.capacity()
-        if free + room <= 0:
-            self._is_hungry = True
-            return FULL_SECONDS
         found = 0
-        if len(self._lanes):
-            found = await self._claim(free, room, is_scan=is_scan)
-        else:  # no claim says that there is more: to look again at once would be a loop that awaits nothing
-            self._is_hungry = False
+        for group in self._slots.groups:
+            found += await self._fill(group)
         if is_scan:
             self._lanes.scanned(now, time.monotonic())
-        self._streak = 0 if found or self._is_hungry else self._streak + 1
+        self._streak = 0 if found or self._is_all_hungry else self._streak + 1
         return 0.0 if self._has_suspect else self._sleep()
 
-    async def _claim(self, free: int, room: int, *, is_scan: bool) -> int:
+    async def _fill(self, group: GroupName) -> int:
+        """Claim for a group of queues, first for the lanes that starve there; return how many."""
+        free, room = self._slots.capacity(group)
+        starved, starts = self._lanes.starved(time.monotonic(), group)
+        if free + room <= 0 or (starved and free <= 0 and group in self._needs_free):
+            self._hungry.add(group)
+            return 0
+        found = 0
+        if starved:
+            found = await self._claim_starved(group, starved, starts)
+            free, room = self._slots.capacity(group)
+            if free + room <= 0 or (group in self._needs_free and free <= 0):
+                self._hungry.add(group)
+                return found
+        return found + await self._claim(group, free, room)
+
+    async def _claim(self, group: GroupName, free: int, room: int) -> int:
         limit = min(free + room, CLAIM_ROWS)
-        with self._looking_back():
+        lanes = self._lanes.boundaries(time.monotonic(), from_start=group in self._unscanned, group=group)
+        batch = None if not lanes else await self._claim_from(lanes, limit, free)
+        self._unscanned.discard(group)
+        if batch is None:
+            self._hungry.discard(group)
+            return 0
+        is_full = len(batch.jobs) >= limit
+        _toggle(self._needs_free, group, batch.is_barred)
+        _toggle(self._hungry, group, batch.is_barred or is_full)
+        if not (batch.is_barred or is_full):
+            self._lanes.emptied(group)
+        elif batch.jobs:
+            last = Lane(batch.jobs[-1].queue, batch.jobs[-1].priority)
+            self._lanes.filled(last, len(batch.jobs), time.monotonic())
+        if batch.jobs:
+            self._slots.take(batch.jobs)
+        return len(batch.jobs)
+
+    async def _claim_starved(self, group: GroupName, lanes: list[tuple[Lane, int]], starts: int) -> int:
+        free, room = self._slots.capacity(group)
+        limit = min(starts, free + room, CLAIM_ROWS)
+        batch = await self._claim_from(lanes, limit, free)
+        if batch.is_barred and not batch.jobs:
+            # It keeps its turn. With the next free slot it is claimed: nothing else is fetched ahead of it meanwhile.
+            self._needs_free.add(group)
+            return 0
+        reached, empty = [lane for lane, _ in lanes], []
+        if len(batch.jobs) >= limit:
+            reached = reached[: reached.index(Lane(batch.jobs[-1].queue, batch.jobs[-1].priority)) + 1]
+        elif not batch.is_barred:
+            seen = {look.lane for look in batch.looks}
+            empty = [lane for lane in reached if lane not in seen]
+        self._lanes.relieved(reached, empty, time.monotonic(), group)
+        if batch.jobs:
+            self._slots.take(batch.jobs)
+        return len(batch.jobs)
+
+    async def _claim_from(self, lanes: list[tuple[Lane, int]], limit: int, free: int) -> ClaimBatch:
+        with self._look_back.around_claim():
             batch = await self._store.claim(
-                self._lanes.boundaries(time.monotonic(), from_start=is_scan),
+                lanes,
                 self._slots.served_types(),
                 self._slots.proven_types,
                 self._slots.alive_ids(),
@@ -235,37 +311,25 @@ class Fetcher:
                 free=free,
             )
         self._lanes.looked(batch.looks, time.monotonic())
-        self._needs_free = batch.is_barred
-        self._is_hungry = batch.is_barred or len(batch.jobs) >= limit
-        if batch.jobs:
-            if self._is_hungry:
-                self._lanes.filled(Lane(batch.jobs[-1].queue, batch.jobs[-1].priority))
-            self._slots.take(batch.jobs)
-        return len(batch.jobs)
+        return batch
 
-    async def _take_suspect(self) -> None:
-        """Claim one such job, and start nothing else beside it."""
+    async def _take_suspect(self, free: list[GroupName]) -> None:
+        """Claim one such job of the groups that have a free slot, and start nothing else beside it."""
         self._has_suspect = False  # before the look: a hint that comes meanwhile counts
-        with self._looking_back():
-            job = await self._store.claim_suspect(self._queues, self._slots.served_types(), self._slots.alive_ids())
+        queues = self._serving.queues
+        if queues is not None and self._serving.slots:
+            queues = tuple(q for q in queues if (q if q in self._serving.slots else SHARED) in free)
+            self._missed_suspect = queues != self._serving.queues
+        with self._look_back.around_claim():
+            job = await self._store.claim_suspect(queues, self._slots.served_types(), self._slots.alive_ids())
         if job is not None:
             self._has_suspect = True  # there may be more
             await self._slots.take_alone(job)
 
-    @contextlib.contextmanager
-    def _looking_back(self) -> Iterator[None]:
-        """A claim that ends with the connection may have been written: nobody would ever run what it took."""
-        try:
-            yield
-        except DatabaseUnavailableError:
-            now = time.monotonic()
-            self._look_back = [now + seconds for seconds in LOOK_BACK_SECONDS]
-            raise
-
     async def _take_forgotten(self) -> None:
         # No claim is under way here, so a claim of ours that is RUNNING and was unknown before the look is unknown for ever.
         jobs = await self._store.find_forgotten([*self._slots.known_claims(), *self._unwritten()])
-        del self._look_back[0]
+        self._look_back.looked()
         self._slots.take([job for job in jobs if not job.lost])
         for job in jobs:
             if job.lost:
@@ -290,23 +354,31 @@ class Fetcher:
             self._next_due = min(self._next_due, time.monotonic() + promoted.next_in_seconds)
 
     async def _survey(self) -> None:
-        survey = await self._store.survey(self._queues)
+        survey = await self._store.survey(self._serving.queues)
+        self._unscanned.update(self._slots.groups)
         self._lanes.add(survey.lanes)
         self._has_suspect = self._has_suspect or survey.has_suspect
         # A scan from the start for promotions too: what committed late lies below their cursor.
         self._due_after = None
         self._next_due = 0.0
 
+    @property
+    def _is_all_hungry(self) -> bool:
+        return all(group in self._hungry for group in self._slots.groups)
+
     def _sleep(self) -> float:
-        if self._is_hungry:
-            free, room = self._slots.capacity()
-            return AT_ONCE if free > 0 or (room > 0 and not self._needs_free) else FULL_SECONDS
+        for group in self._hungry:
+            free, room = self._slots.capacity(group)
+            if free > 0 or (room > 0 and group not in self._needs_free):
+                return AT_ONCE
+        if self._is_all_hungry:
+            return FULL_SECONDS
         now = time.monotonic()
         idle = STREAM_SECONDS if self._streak == 0 else self._idle_seconds()
         if self._is_hinted:
             # Late commits and returned jobs were announced, and were not found if their place lies below the cursor.
             idle = min(idle, self._lanes.scan_in(now))
-        until = min([self._next_due, *self._look_back[:1]])
+        until = min(self._next_due, self._look_back.next)
         return max(min(idle, until - now), 0.0)
 
     def _idle_seconds(self) -> float:
@@ -315,3 +387,10 @@ class Fetcher:
             _LOGGER.warning("the idle policy is replaced by the default: %s", judged.complaint)
         self._is_policy_good = judged.complaint is None
         return judged.value
+
+
+def _toggle(groups: set[GroupName], group: GroupName, is_in: bool) -> None:
+    if is_in:
+        groups.add(group)
+    else:
+        groups.discard(group)

@@ -1,7 +1,9 @@
 """Notifications of the schema's channel, read: hints about lanes, times, cancels, waiters. What cannot be read is passed over.
 
 ``ready:PRIORITY:QUEUE``, ``suspect:PRIORITY:QUEUE``, ``due:EPOCH_SECONDS`` (by the database's clock), ``cancel:WORKER:ID``,
-``left:WORKER`` (it is gone, and has left jobs RUNNING), ``await:ID,ID,…``, ``schedules`` (one was added or changed).
+``left:WORKER`` (it is gone, and has left jobs RUNNING), ``await:ID,ID,…``, ``schedules`` (one was added or changed),
+``pauses`` (something was paused or resumed), ``wanted`` (something is wanted of
+a worker).
 """
 
 from collections.abc import Callable
@@ -24,6 +26,7 @@ class Hints:
         on_left: Callable[[], None],
         on_await: Callable[[list[int]], None],
         on_schedules: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         self._on_ready = on_ready
         self._on_suspect = on_suspect
@@ -32,6 +35,7 @@ class Hints:
         self._on_left = on_left
         self._on_await = on_await
         self._on_schedules = on_schedules
+        self._on_change = on_change
 
     def __call__(self, message: str) -> None:
         """Read one notification."""
@@ -57,3 +61,5 @@ class Hints:
             self._on_await([int(text) for text in rest.split(",")])
         elif kind == "schedules":
             self._on_schedules()
+        elif kind in ("pauses", "wanted"):
+            self._on_change()

@@ -2,8 +2,8 @@
 
 It runs in a thread of its own with a small event loop and one direct connection, so that a handler which blocks the worker's loop is not
 taken for dead. Where only a handed-in pool is there, the same code runs on the worker's loop with a connection of the pool's. Each second
-it beats; the answer carries everybody's beats. When its connection is lost it connects again, with a growing pause, and registers anew if
-it was taken for dead meanwhile (its claims are lost then; renewing finds that out). It never touches a job.
+it beats; the answer carries everybody's beats, and what is paused. When its connection is lost it connects again, with a growing pause,
+and registers anew if it was taken for dead meanwhile (its claims are lost then; renewing finds that out). It never touches a job.
 """
 
 import asyncio
@@ -16,7 +16,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pqrun.errors import DatabaseUnavailableError, PqrunError
+from pqrun.job.pause import NO_PAUSES, Pauses
 from pqrun.job.policy import LoopErrorPolicy
+from pqrun.job.serving import Serving
 from pqrun.run.blockage import LoopWatch
 from pqrun.run.events import Events, WorkerDied
 from pqrun.run.observe import Observer
@@ -31,8 +33,12 @@ BEAT_SECONDS = 1.0
 class Registry(Protocol):
     """What the keeper needs of the store: one kept connection with the registry's statements and notifications."""
 
-    async def register(self, worker_id: str, hostname: str, pid: int) -> int:
+    async def register(self, worker_id: str, hostname: str, pid: int, serving: Serving) -> int:
         """Add a row; return its id."""
+        ...
+
+    async def serve(self, worker: int, serving: Serving) -> None:
+        """Say in the row what is served from now on."""
         ...
 
     async def hold_lock(self, worker: int) -> bool:
@@ -81,6 +87,7 @@ class Keeper:
         open_registry: Callable[[], Registry],
         *,
         worker_id: str,
+        serving: Serving,
         in_thread: bool,
         observer: Observer | None,
         events: Events,
@@ -90,6 +97,8 @@ class Keeper:
         on_message: Callable[[str], None],
         on_dead: Callable[[], None],
         on_gone: Callable[[], None],
+        on_pauses: Callable[[Pauses], None],
+        on_wanted: Callable[[str], None],
         watch: LoopWatch | None = None,
     ) -> None:
         self._open_registry = open_registry
@@ -102,6 +111,8 @@ class Keeper:
         self._on_message = on_message
         self._on_dead = on_dead
         self._on_gone = on_gone
+        self._on_pauses = on_pauses
+        self._on_wanted = on_wanted
         self._watch = watch if in_thread else None  # on the loop itself there is nobody to see it blocked
         self._main = asyncio.get_running_loop()
         self._is_started = False
@@ -112,6 +123,10 @@ class Keeper:
         self._worker: int | None = None  # written by the keeper's loop alone
         self._others: frozenset[int] = frozenset()  # the same: who was there at the last beat
         self._was_gone = False  # the same: whether somebody was missing then
+        self._pauses = NO_PAUSES  # the same: as of the last beat
+        self._wanted: str | None = None  # the same
+        self._told_serving = serving  # the same: what the row says
+        self._serving = serving  # written by the main loop, read by the keeper's
         self._holds_lock = False  # the same; never behind a pooler, where no notification is heard either
         self._is_set_up = False  # the same: whether the present connection listens and holds the lock
         self._streak = ErrorStreak("keep", policy)  # the same
@@ -144,6 +159,15 @@ class Keeper:
     def resume(self) -> None:
         """Beat again; where the row was taken for dead meanwhile, that registers anew."""
         self._is_held = False
+        self._call_keeper()
+
+    def look(self) -> None:
+        """Beat at once: what comes with it has changed."""
+        self._call_keeper()
+
+    def serve(self, serving: Serving) -> None:
+        """Let the row say this from now on."""
+        self._serving = serving
         self._call_keeper()
 
     async def stop(self, timeout: float) -> bool:
@@ -219,7 +243,22 @@ class Keeper:
             # After a connection that broke in silence the server may keep its session, with the lock, for a while.
             self._holds_lock = await registry.hold_lock(worker)
         self._note_gone(beats)
+        if beats.is_registered:
+            self._pass_on(beats)
+        if (serving := self._serving) is not self._told_serving:
+            await registry.serve(self._worker or worker, serving)
+            self._told_serving = serving
         await self._observe(registry, beats)
+
+    def _pass_on(self, beats: Beats) -> None:
+        """Tell the worker what was decided from outside, when that has changed."""
+        if beats.pauses != self._pauses:
+            self._pauses = beats.pauses
+            self._tell(self._on_pauses, beats.pauses)
+        if beats.wanted != self._wanted:
+            self._wanted = beats.wanted
+            if beats.wanted is not None:
+                self._tell(self._on_wanted, beats.wanted)
 
     async def _set_up(self, registry: Registry) -> None:
         self._is_set_up = (
@@ -235,7 +274,9 @@ class Keeper:
         self._tell(self._on_connected)  # whatever was announced before is not heard
 
     async def _register(self, registry: Registry) -> None:
-        worker = await registry.register(self._worker_id, socket.gethostname(), os.getpid())
+        serving = self._serving
+        worker = await registry.register(self._worker_id, socket.gethostname(), os.getpid(), serving)
+        self._told_serving, self._wanted = serving, None  # a new row: nothing is wanted of it yet
         self._holds_lock = await registry.hold_lock(worker)
         self._worker = worker
         self._tell(self._on_registered, worker)

@@ -23,14 +23,15 @@ _WEIGHT = 0.05
 
 
 class Prefetch:
-    """Moving average of run times, and the tasks that have ended here. Times are monotonic seconds, handed in."""
+    """Moving average of run times, and the tasks that have ended here: ``beside`` shares those. Times are monotonic seconds, handed in."""
 
-    def __init__(self, concurrency: int) -> None:
-        self._concurrency = concurrency
+    def __init__(self, concurrency: int, beside: "Prefetch | None" = None) -> None:
+        self.concurrency = concurrency
         self._mean: float | None = None
         self._ended_at = 0.0
-        self._ends: dict[str, int] = {}
-        self.proven: list[str] = []
+        # What ended here has not killed this worker, whatever queue it came from.
+        self._ends: dict[str, int] = {} if beside is None else beside._ends
+        self.proven: list[str] = [] if beside is None else beside.proven
 
     def ended(self, job_type: str, seconds: float, now: float) -> None:
         """Note the end of a handler that was not interrupted."""
@@ -46,4 +47,4 @@ class Prefetch:
         """Return how many claims to hold beyond the slots."""
         if self._mean is None or not self.proven or now - self._ended_at > STALLED_SECONDS:
             return 0
-        return min(PREFETCH_MAX, int(self._concurrency * PREFETCH_SECONDS / max(self._mean, 1e-6)))
+        return min(PREFETCH_MAX, int(self.concurrency * PREFETCH_SECONDS / max(self._mean, 1e-6)))

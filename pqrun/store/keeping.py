@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from pqrun.errors import DatabaseUnavailableError, PqrunError
+from pqrun.job.serving import Serving
 from pqrun.store import registry
 from pqrun.store.failure import DRIVER_ERRORS, is_standing, translating
 from pqrun.store.link import Opener, Session, own_transaction
@@ -36,7 +37,6 @@ class KeptRegistry:
         opener: Opener,
         statements: Statements,
         *,
-        queues: Sequence[str] | None = None,
         job_types: Sequence[str] = (),
         schedules: Sequence[str] = (),
         on_pooled: Callable[[], None] | None = None,
@@ -45,7 +45,6 @@ class KeptRegistry:
         self._is_direct = is_direct  # an opener of the user's choice, apart from the store's: errors name it
         self._on_pooled = on_pooled  # called once, when a pooler is found; from the loop that uses this connection
         self._is_pooled = False
-        self._queues = queues
         self._job_types = job_types
         self._schedules = schedules
         self._opener = opener
@@ -101,7 +100,7 @@ class KeptRegistry:
         with translating():
             await asyncio.wait_for(self._opened.add_listener(self._statements.schema, heard), LISTEN_SECONDS)
 
-    async def register(self, worker_id: str, hostname: str, pid: int) -> int:
+    async def register(self, worker_id: str, hostname: str, pid: int, serving: Serving) -> int:
         """Add a row for this process; return its id."""
         async with self._session() as session:
             return await registry.register(
@@ -109,10 +108,15 @@ class KeptRegistry:
                 worker_id,
                 hostname,
                 pid,
-                queues=self._queues,
+                serving=serving,
                 job_types=self._job_types,
                 schedules=self._schedules,
             )
+
+    async def serve(self, worker: int, serving: Serving) -> None:
+        """Say what the worker serves from now on."""
+        async with self._session() as session:
+            await registry.serve(session, worker, serving)
 
     async def hold_lock(self, worker: int) -> bool:
         """Take the session lock of this row; return whether it was had, which behind a pooler it is not."""

@@ -50,6 +50,7 @@ REOPEN_SECONDS = 0.25
 PLANNER_SETTINGS = (
     "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off;"
     " SET plan_cache_mode = force_generic_plan;"
+    " SET default_transaction_isolation = 'read committed';"
     " SET statement_timeout = 30000; SET lock_timeout = 10000; SET idle_in_transaction_session_timeout = 60000"
 )
 """A generic plan made while the table was empty would scan it whole for ever after: indexes only, whatever the statistics say.
@@ -60,7 +61,7 @@ And one plan for good: by itself the planner thinks each claim worth a plan of i
 
 def _begin_with(settings: str) -> str:
     """The same for one transaction, where the connection belongs to others between two of ours; one round trip with its BEGIN."""
-    return "BEGIN; " + settings.replace("SET ", "SET LOCAL ")
+    return "BEGIN ISOLATION LEVEL READ COMMITTED; " + settings.replace("SET ", "SET LOCAL ")
 
 
 COMMIT_SECONDS = 10.0

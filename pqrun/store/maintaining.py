@@ -37,8 +37,11 @@ GRAVE_SECONDS = 60.0
 """How long a dead worker's row is kept after its last job was recovered."""
 
 
-UNSERVED_ROWS = 1_000
-"""READY rows looked at when asking what nobody serves."""
+UNSERVED_ROWS = 200
+"""READY rows of each lane looked at when asking what nobody serves."""
+
+UNSERVED_LANES = 500
+"""Lanes looked at then."""
 
 
 class Reaped(NamedTuple):
@@ -138,4 +141,6 @@ async def prune(link: Link, *, age_seconds: float) -> Pruned:
 
 async def find_unserved(session: Runs) -> list[tuple[str, str]]:
     """Return (queue, job_type) pairs among the first waiting rows that no living worker serves."""
-    return [(row["queue"], row["job_type"]) for row in await session.run("find_unserved", UNSERVED_ROWS)]
+    return [
+        (row["queue"], row["job_type"]) for row in await session.run("find_unserved", UNSERVED_ROWS, UNSERVED_LANES)
+    ]

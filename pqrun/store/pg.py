@@ -30,6 +30,7 @@ from pqrun.store.migrate import Migration, check_schema, migrate
 from pqrun.store.patience import FIRST_SECONDS, MOST_SECONDS, Patience
 from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
 from pqrun.store.producing import Producer
+from pqrun.store.queues import QueueControl
 from pqrun.store.rows import stored_job
 from pqrun.store.selecting import SELECT_SETTINGS
 from pqrun.store.selection import Selection
@@ -50,7 +51,7 @@ class _Server(Protocol):
     def close(self) -> None: ...
 
 
-class PgJobStore(Awaiting):
+class PgJobStore(Awaiting, QueueControl):
     """Jobs in PostgreSQL, without decorators; ``App`` is built on it, and both share tables and workers.
 
     Give ``dsn`` (``postgresql://…``, or ``embedded:PATH`` for a database of the package's own) or ``pool`` (an asyncpg pool, which stays
@@ -297,10 +298,10 @@ class PgJobStore(Awaiting):
         """Choose jobs by ids or by a ``JobFilter``, to count, find, cancel, retry, delete, move or prioritize all; at most ``limit``."""
         return Selection(self.open_selection, which, limit)
 
-    def open_selection(self) -> Link:
-        """Return a way to run the statements of a selection, whose user closes it; raises NotOpenError."""
+    def open_selection(self, settings: str = SELECT_SETTINGS) -> Link:
+        """Return a way to run statements for whoever is no worker, and closes it; raises NotOpenError."""
         _ = self._source.checked()
-        return self.open_link("select", kept=False, settings=SELECT_SETTINGS, patience=MOST_SECONDS)
+        return self.open_link("select", kept=False, settings=settings, patience=MOST_SECONDS)
 
     async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
         """Run one of pqrun's own statements on the pool, repeated on a deadlock or serialization failure."""

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import asyncpg
+import msgspec
 
 from pqrun.errors import JobNotFound
 from pqrun.job.explaining import BEAT_SECONDS, BEHIND_CAP, Explanation, Facts, explain
@@ -87,7 +88,9 @@ class Reading(ABC):
 
     async def list_workers(self) -> list[RegisteredWorker]:
         """Return the registered workers, living ones first, at most 1,000."""
-        return [RegisteredWorker(**row) for row in await self.run("list_workers", BEAT_SECONDS, WORKERS_MOST)]
+        rows = await self.run("list_workers", BEAT_SECONDS, WORKERS_MOST)
+        decoded = ({name: msgspec.json.decode(row[name] or "{}") for name in ("slots", "wanted")} for row in rows)
+        return [RegisteredWorker(**{**row, **texts}) for row, texts in zip(rows, decoded, strict=True)]
 
     async def statistics(
         self,

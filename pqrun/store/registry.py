@@ -1,11 +1,19 @@
 """The registry of worker processes: register, beat, observe, bury."""
 
+import json
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
 
+from pqrun.job.pause import NO_PAUSES, Pauses
+from pqrun.job.serving import Serving
 from pqrun.store.enqueueing import Runs
 
-__all__ = ["Beat", "Beats", "beat", "bury", "deregister", "hold_lock", "probe_locks", "register"]
+__all__ = ["Beat", "Beats", "beat", "bury", "deregister", "hold_lock", "probe_locks", "register", "serve"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+EVERYTHING: Final = Serving(None, 1, shared=1)
 
 BEAT_TIMEOUT_SECONDS = 1.5
 """A beat that takes longer is a gap for the observer too, and starts its observation anew."""
@@ -21,10 +29,15 @@ class Beat(NamedTuple):
 
 
 class Beats(NamedTuple):
-    """The answer to a beat: whether our row still counts, and everybody else's."""
+    """The answer to a beat: whether our row still counts, everybody else's, and what is decided for workers from outside.
+
+    ``pauses`` and ``wanted`` (JSON text, None: nothing) say something only where our row still counts.
+    """
 
     is_registered: bool
     others: list[Beat]
+    pauses: Pauses = NO_PAUSES
+    wanted: str | None = None
 
 
 async def register(
@@ -33,13 +46,22 @@ async def register(
     hostname: str,
     pid: int,
     *,
-    queues: Sequence[str] | None = None,
+    serving: Serving = EVERYTHING,
     job_types: Sequence[str] = (),
     schedules: Sequence[str] = (),
 ) -> int:
-    """Add a row for this process, with what it serves (queues None: all) and declares; return its id, which claims carry."""
-    rows = await session.run("register", worker_id, hostname, pid, queues, job_types, schedules, timeout=5.0)
+    """Add a row for this process, with what it serves and declares; return its id, which claims carry."""
+    served = serving.concurrency, json.dumps(serving.slots)
+    rows = await session.run(
+        "register", worker_id, hostname, pid, serving.queues, job_types, schedules, *served, timeout=5.0
+    )
     return int(rows[0]["id"])
+
+
+async def serve(session: Runs, worker: int, serving: Serving) -> None:
+    """Say what this worker serves from now on."""
+    served = serving.queues, serving.concurrency, json.dumps(serving.slots)
+    await session.run("serve", worker, *served, timeout=5.0)
 
 
 async def hold_lock(session: Runs, worker: int) -> bool:
@@ -52,7 +74,19 @@ async def beat(session: Runs, worker: int) -> Beats:
     """Advance our counter and read all others."""
     rows = await session.run("beat", worker, timeout=BEAT_TIMEOUT_SECONDS)
     others = [Beat(r["id"], r["beat"], r["worker_id"], r["has_lock"]) for r in rows if not r["is_self"]]
-    return Beats(len(others) < len(rows), others)
+    own = next((r for r in rows if r["is_self"]), None)
+    if own is None:
+        return Beats(False, others)
+    return Beats(True, others, _pauses(own["pauses"]), own["wanted"])
+
+
+def _pauses(text: str | None) -> Pauses:
+    if text is None:
+        return NO_PAUSES
+    # As the times of a claim are read, to the microsecond: the two are compared.
+    return Pauses.of(
+        (kind, name, _EPOCH + timedelta(microseconds=round(at * 1e6))) for kind, name, at in json.loads(text)
+    )
 
 
 async def probe_locks(session: Runs, workers: Sequence[int]) -> frozenset[int]:

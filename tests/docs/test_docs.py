@@ -72,7 +72,7 @@ RUN_COMMANDS = ("migrate", "--version")
 PLAIN_COMMANDS = ("source ", "cd ", "pytest", "python -m venv ")
 """What every shell has, or a reader installs by its own name."""
 
-COMMAND_GROUPS = ("schedules",)
+COMMAND_GROUPS = ("schedules", "workers")
 """Commands whose first word is a command of their own."""
 
 SERVE = """
@@ -423,7 +423,7 @@ def check_pqrun(command: str, rest: list[str], dsn: str, folder: Path) -> None:
     if command in RUN_COMMANDS:
         run(sys.executable, "-m", "pqrun", command, *rest, folder=folder, dsn=dsn)
         return
-    if command in COMMAND_GROUPS:
+    if command in COMMAND_GROUPS and rest and not rest[0].startswith("-"):
         command, rest = f"{command} {rest[0]}", rest[1:]
     text = run(sys.executable, "-m", "pqrun", *command.split(), "--help", folder=folder)
     for number, word in enumerate(rest):

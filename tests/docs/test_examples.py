@@ -32,6 +32,15 @@ SCRIPTS = {
         "tick: paused",
         "weekly: at 06:00 on Sunday, America/New_York; True",
     ],
+    "queues": [
+        "mail hangs, {'resized': 'a.png'}",
+        "paused: True",
+        "queue mail: provider down",
+        "first: {'sent_to': 0}",
+        "mail, ready: 8 slots: 2",
+        "resumed: True",
+        "last: {'sent_to': 9}",
+    ],
     "many_jobs": [
         "would be retried: 20",
         "retried: 20",

@@ -132,8 +132,14 @@ class Model:
     jobs: dict[int, ModelJob] = field(default_factory=dict)
     workers: dict[int, ModelWorker] = field(default_factory=dict)
     opened: Opened | None = None
+    paused: set[tuple[str, str]] = field(default_factory=set)
+    """Kind and name of what is paused."""
 
     # Looking.
+
+    def is_paused(self, job: ModelJob) -> bool:
+        """Whether nobody may claim it for now."""
+        return ("queue", job.spec.queue) in self.paused or ("task", job.spec.job_type) in self.paused
 
     def is_locked(self, job_id: int) -> bool:
         """Whether the open transaction holds the row."""
@@ -175,7 +181,9 @@ class Model:
     ) -> list[int]:
         """What a claim from the start must bring, in order."""
         found: list[int] = []
-        served = [job for lane in lanes for job in self.queue_of(lane) if job.spec.job_type in types]
+        served = [
+            j for lane in lanes for j in self.queue_of(lane) if j.spec.job_type in types and not self.is_paused(j)
+        ]
         for rank, job in enumerate(served, 1):
             if rank > free and (job.spec.max_attempts == 1 or job.spec.job_type not in proven):
                 break

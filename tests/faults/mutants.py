@@ -36,6 +36,8 @@ EMPTY_GRAVE = "\n   AND NOT EXISTS (SELECT FROM \"pqrun\".jobs_active a WHERE a.
 FREE_LEFT = "a.attempts < a.max_attempts FOR UPDATE SKIP LOCKED"
 FENCED = "a.id = u.id AND a.claim_id IS NOT DISTINCT FROM u.claim_id"
 ADDED_ATTEMPTS = "attempts = a.attempts + coalesce(h.attempts, 0)"
+NO_PAUSED_QUEUE = "a.queue <> ALL ((SELECT queues FROM paused)::text[]) AND "
+NO_PAUSED_TASK = " AND a.job_type <> ALL ((SELECT tasks FROM paused)::text[])"
 RETRY_ATTEMPTS = (
     ("(id, place, run_after, created_at, timeout_seconds, max", "(attempts, id, place, run_after, created_at, timeout_seconds, max"),
     ("SELECT id, nextval(", "SELECT attempts, id, nextval("),
@@ -87,6 +89,12 @@ MUTANTS = (
     _mutant("a claim that does not count", "claim", ("attempts = a.attempts + 1", "attempts = a.attempts")),
     _mutant("a claim for a dead worker", "claim", (" AND w.dead_at IS NULL", "")),
     _mutant("a prefetch of a job with one attempt", "claim", ("(r.max_attempts = 1 OR NOT r.proven)", "NOT r.proven")),
+    _mutant("a claim of paused queues", "claim", (" WHERE lane.queue <> ALL ((SELECT queues FROM paused)::text[])", "")),
+    _mutant("a claim of paused tasks", "claim", (" AND l.job_type <> ALL ((SELECT tasks FROM paused)::text[])", "")),
+    _mutant("a suspect claimed from a paused queue", "claim_suspect", (NO_PAUSED_QUEUE, "")),
+    _mutant("a suspect claimed of a paused task", "claim_suspect", (NO_PAUSED_TASK, "")),
+    _mutant("a pause that ends with the next", "pause", ("DO NOTHING", "DO UPDATE SET reason = excluded.reason")),
+    _mutant("a resume of everything", "resume", ("p.kind = $1::text AND p.name = $2::text", "$1::text <> $2::text")),
     _mutant("a claim that skips the first row", "claim", ("a.place > lane.cursor\n", "a.place > lane.cursor + 1\n")),
     _mutant("a suspect claimed by a dead worker", "claim_suspect", (" AND w.dead_at IS NULL", "")),
     _mutant("a look for forgotten claims that takes the known", "find_forgotten", ("a.claim_id <> ALL (", "a.id <> ALL (")),

@@ -15,7 +15,18 @@ from tests.faults.inspection import ORPHANED
 from tests.faults.machine import Machine, pick
 from tests.faults.model import SNOOZES_FREE, Spec
 from tests.faults.operations import DELAY, LANES, TYPES, Cancel, Enqueue, Operation, Retry
-from tests.faults.work import ClaimSuspect, Complete, FindForgotten, Promote, Reap, Reaper, Say, Settle, What
+from tests.faults.work import (
+    ClaimSuspect,
+    Complete,
+    FindForgotten,
+    PauseOrResume,
+    Promote,
+    Reap,
+    Reaper,
+    Say,
+    Settle,
+    What,
+)
 
 __all__ = ["StoreMachine", "machine_in"]
 
@@ -257,6 +268,32 @@ class StoreMachine(Machine):
         if (worker := self.model.workers.get(at.worker)) is not None and not worker.is_dead:
             worker.is_dead, worker.grave_age = True, 0.0
         self.check()
+
+    # Pauses.
+
+    @rule(number=NUMBERS, is_task=st.booleans(), is_suspect=st.booleans(), is_race=st.booleans())
+    def pauses(self, number: int, is_task: bool, is_suspect: bool, is_race: bool) -> None:
+        """What one job belongs to is paused; claims, at once and after, pass it; later it goes on."""
+        if is_suspect:
+            self.dies(number, is_resumed=False)
+        slot = number % len(SLOTS)
+        if not self.may_claim(self.claim_by(slot)):
+            self.is_born(slot)
+        job = self.ready_at(number)
+        suspects = [one for one in self.jobs_in(Status.READY) if one.lost]
+        spec = pick(number, suspects).spec if is_suspect and suspects else job.spec
+        pause = PauseOrResume("task", spec.job_type, True) if is_task else PauseOrResume("queue", spec.queue, True)
+        if is_race:
+            self.race(pause, self.claim_by(slot, is_alone=False))
+        else:
+            self.do(pause)
+        self.do(pause)  # a second time: nothing changes
+        self.do(PauseOrResume("queue", "elsewhere", True))
+        self.claim_all(slot)
+        self.do(PauseOrResume(pause.kind, pause.name, False))
+        self.do(PauseOrResume(pause.kind, pause.name, False))
+        self.do(PauseOrResume("queue", "elsewhere", False))
+        self.claim_all(slot)
 
     # Maintenance, and time.
 

@@ -8,6 +8,7 @@ from pqrun.errors import ClaimLost, CompletionRefused
 from pqrun.job import outcome as outcomes
 from pqrun.job.failure import Failure, FailureKind
 from pqrun.job.outcome import Counts, Outcome
+from pqrun.job.pause import PauseKind
 from pqrun.job.progress import Report
 from pqrun.job.record import Claim, Job
 from pqrun.job.state import Status
@@ -24,6 +25,7 @@ __all__ = [
     "ClaimSuspect",
     "Complete",
     "FindForgotten",
+    "PauseOrResume",
     "Promote",
     "Reap",
     "Reaper",
@@ -125,6 +127,7 @@ class FindForgotten(Operation[list[Job]]):
 
 def _suspects(model: Model, priority: int) -> list[ModelJob]:
     found = [j for lane in LANES if lane.priority == priority for j in model.queue_of(lane, suspect=True)]
+    found = [j for j in found if not model.is_paused(j)]
     return sorted(found, key=lambda j: j.place or 0)
 
 
@@ -357,3 +360,26 @@ class Promote(Operation[Promotion]):
         later = [job.due_in for job in model.jobs.values() if job.status is Status.SCHEDULED and job.due_in > 0]
         assert (answer.next_in_seconds is None) is (not later)
         assert answer.next_in_seconds is None or abs(answer.next_in_seconds - min(later)) < DELAY
+
+
+@dataclass(frozen=True)
+class PauseOrResume(Operation[bool]):
+    """A queue or a task is paused, or goes on, for all workers."""
+
+    kind: PauseKind
+    name: str
+    is_pause: bool
+
+    async def run(self, arena: Arena) -> bool:
+        store = arena.store
+        if self.kind == "queue":
+            return await (store.pause(queue=self.name) if self.is_pause else store.resume(queue=self.name))
+        return await (store.pause(task=self.name) if self.is_pause else store.resume(task=self.name))
+
+    def apply(self, model: Model, answer: bool) -> None:
+        key = (self.kind, self.name)
+        assert answer is ((key not in model.paused) if self.is_pause else (key in model.paused))
+        if self.is_pause:
+            model.paused.add(key)
+        else:
+            model.paused.discard(key)

@@ -71,6 +71,23 @@ ERROR = 'Traceback (most recent call last):\n  File "x.py", line 1\nValueError: 
             },
         ),
         (
+            {"queue_paused_at": NOW, "queue_pause_reason": "provider\ndown", "task_paused_at": NOW, "serving": 1},
+            {Why.PAUSED: "its task send is paused since 2026-01-01T00:00:00Z"},
+        ),
+        (
+            {
+                "queue_paused_at": NOW,
+                "queue_pause_reason": "provider\ndown",
+                "before": 1,
+                "serving": 1,
+                "serving_holds": 1,
+            },
+            {
+                Why.PAUSED: "its queue mail is paused since 2026-01-01T00:00:00Z: provider\\ndown",
+                Why.BEHIND: "1 job comes first in queue mail; the 1 worker that could run it holds 1 job",
+            },
+        ),
+        (
             {"before": 1, "serving": 1, "serving_holds": 1},
             {Why.BEHIND: "1 job comes first in queue mail; the 1 worker that could run it holds 1 job"},
         ),

@@ -6,10 +6,12 @@ from typing import Any, TypeVar
 from pqrun.job.outcome import Outcome
 from pqrun.job.policy import BackoffPolicy
 from pqrun.job.record import Claim, Job
+from pqrun.job.serving import Serving
 from pqrun.job.state import Status
 from pqrun.run.attempt import Surroundings
 from pqrun.run.events import Events
 from pqrun.run.execute import Executor
+from pqrun.run.groups import GroupName
 from pqrun.run.handler import Handler
 from pqrun.run.lowlevel import LowLevelHandler, wrap
 from pqrun.run.newer import NewerJobs
@@ -65,6 +67,7 @@ class Bench:
         self,
         *handlers: Handler,
         concurrency: int = 1,
+        serving: Serving | None = None,
         grace: float = 5.0,
         backoff: BackoffPolicy | None = None,
         state: object = None,
@@ -88,7 +91,7 @@ class Bench:
             around=Surroundings(
                 store, "w", state, self.completions, backoff or BackoffPolicy(), NewerJobs(self.events), self.noted
             ),
-            concurrency=concurrency,
+            serving=serving or Serving(None, concurrency, shared=concurrency),
             grace_seconds=grace,
             events=self.events,
             deliver=lambda job, outcome: self.delivered.append((job, outcome)),
@@ -97,7 +100,7 @@ class Bench:
             is_backlogged=lambda: self.is_backlogged,
         )
 
-    def _on_room(self) -> None:
+    def _on_room(self, group: GroupName) -> None:
         self.rooms += 1
 
     async def outcomes(self, count: int = 1) -> list[Outcome]:

@@ -89,13 +89,26 @@ def test_a_claim_from_the_start_can_be_asked_for() -> None:
     assert lanes.is_scan_due(10.0)
 
 
+def test_a_scan_that_is_asked_for_while_one_is_under_way_comes_after_it() -> None:
+    lanes = make_lanes()
+    lanes.scanning()
+    lanes.scan_soon()
+    lanes.scanned(10.0, 10.0)
+    assert lanes.is_scan_due(10.0)
+    assert lanes.scan_in(10.0) == 0.0
+    lanes.scanning()
+    assert lanes.is_scan_due(10.0)  # until it has succeeded
+    lanes.scanned(10.0, 10.0)
+    assert not lanes.is_scan_due(10.0)
+
+
 def test_higher_priorities_come_first_and_queues_of_one_priority_take_turns() -> None:
     a, b, c, urgent = Lane("a", 0), Lane("b", 0), Lane("c", 0), Lane("c", 9)
     lanes = make_lanes(a, b, c, urgent)
     orders = []
     for _ in range(3):
         orders.append([lane for lane, _ in lanes.boundaries(0.0, from_start=False)])
-        lanes.filled(orders[-1][1])
+        lanes.filled(orders[-1][1], 1, 0.0)
     assert all(order[0] == urgent for order in orders)
     assert {order[1] for order in orders} == {a, b, c}
 
@@ -107,14 +120,14 @@ def test_queues_of_one_priority_share_it_evenly_whatever_idle_queues_lie_between
     for _ in range(20):
         order = [lane for lane, _ in lanes.boundaries(0.0, from_start=False)]
         served.append(next(lane for lane in order if lane in busy))
-        lanes.filled(served[-1])
+        lanes.filled(served[-1], 1, 0.0)
     assert served == busy * 10
 
 
 def test_a_full_claim_from_a_forgotten_lane_is_passed_over() -> None:
     lanes = make_lanes()
     lanes.boundaries(0.0, from_start=False)
-    lanes.filled(Lane("gone", 3))
+    lanes.filled(Lane("gone", 3), 1, 0.0)
     assert len(lanes) == 1
 
 

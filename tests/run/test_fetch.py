@@ -8,10 +8,13 @@ from datetime import datetime
 import pytest
 
 from pqrun.errors import DatabaseUnavailableError, SchemaError
+from pqrun.job.pause import Pauses
 from pqrun.job.policy import IdlePollPolicy, LoopErrorPolicy
 from pqrun.job.record import Claim, Job
+from pqrun.job.serving import Serving
 from pqrun.run.events import Events, LoopFailed
 from pqrun.run.fetch import CLAIM_ROWS, Fetcher
+from pqrun.run.groups import SHARED, GroupName
 from pqrun.store.claiming import ClaimBatch, Lane, Promotion, Survey
 from tests.run.making import claim_of, make_job
 from tests.support.jobs import NOW
@@ -98,7 +101,11 @@ class Slots:
         self.has_unstarted = False
         self.proven_types: Sequence[str] = []
 
-    def capacity(self) -> tuple[int, int]:
+    @property
+    def groups(self) -> Sequence[GroupName]:
+        return (SHARED,)
+
+    def capacity(self, group: GroupName = SHARED) -> tuple[int, int]:
         return self.concurrency - self.running, self.room
 
     def served_types(self) -> list[str]:
@@ -140,7 +147,7 @@ async def fetching(
         shelf,
         slots,
         unwritten=lambda: [UNWRITTEN],
-        queues=None,
+        serving=Serving(None, 10, shared=10),
         idle_policy=idle or IdlePollPolicy(HOUR, HOUR),
         events=events or Events(),
         policy=LoopErrorPolicy(),
@@ -182,7 +189,7 @@ async def test_while_nothing_fits_nothing_is_asked_and_a_free_slot_is_filled_at_
             await asyncio.sleep(0)
         assert len(shelf.claims) == 1
         slots.running = 0
-        fetcher.on_room()
+        fetcher.on_room(SHARED)
         await wait_until(lambda: len(slots.taken) == 2)
 
 
@@ -191,7 +198,7 @@ async def test_a_free_slot_is_not_worth_a_look_when_the_last_one_found_nothing()
     async with fetching(shelf, slots) as fetcher:
         await resting(shelf)
         for _ in range(20):
-            fetcher.on_room()
+            fetcher.on_room(SHARED)
             await asyncio.sleep(0)
         assert len(shelf.claims) == 1
 
@@ -206,7 +213,7 @@ async def test_a_barred_claim_waits_for_a_free_slot_even_if_there_is_room_ahead(
         assert len(shelf.claims) == 1
         shelf.ready, shelf.is_barred = [make_job(2)], False
         slots.running = 0
-        fetcher.on_room()
+        fetcher.on_room(SHARED)
         await wait_until(lambda: len(slots.taken) == 2)
 
 
@@ -354,6 +361,34 @@ async def test_a_reconnect_makes_it_look_everywhere_again() -> None:
     assert shelf.promoted_after == [None, NOW, None]
 
 
+async def test_a_resume_during_a_scan_makes_it_look_everywhere_again() -> None:
+    shelf, slots = Shelf(), Slots()
+    paused = Pauses({"mail": NOW}, {})
+    async with fetching(shelf, slots) as fetcher:
+
+        def resume() -> None:  # the promotion is a part of the scan's tick
+            shelf.during_promote = lambda: None
+            fetcher.on_pauses(paused)
+            fetcher.on_pauses(Pauses())
+
+        shelf.during_promote = resume
+        await wait_until(lambda: shelf.surveys == 2, seconds=5)
+
+
+async def test_what_is_paused_is_no_reason_to_look() -> None:
+    shelf, slots = Shelf(), Slots()
+    async with fetching(shelf, slots) as fetcher:
+        await resting(shelf)
+        fetcher.on_pauses(Pauses({"mail": NOW}, {}))
+        before = len(shelf.claims)
+        for _ in range(5):
+            fetcher.on_ready(Lane("mail", 0))
+            for _ in range(20):
+                await asyncio.sleep(0)
+        assert len(shelf.claims) == before
+        assert shelf.surveys == 1
+
+
 async def test_an_error_of_the_database_is_told_and_the_next_claim_works() -> None:
     shelf, slots, events = Shelf(), Slots(), Events()
     heard = Recorder(events)
@@ -386,7 +421,7 @@ async def test_a_suspect_waits_until_nothing_unstarted_is_held() -> None:
             await asyncio.sleep(0)
         assert len(shelf.suspects) == 1
         slots.has_unstarted = False
-        fetcher.on_room()
+        fetcher.on_room(SHARED)
         await wait_until(lambda: slots.alone)
 
 
@@ -398,7 +433,7 @@ async def test_a_suspect_waits_for_a_slot() -> None:
         await wait_until(lambda: shelf.surveys)
         assert slots.alone == []
         slots.running = 0
-        fetcher.on_room()
+        fetcher.on_room(SHARED)
         await wait_until(lambda: slots.alone)
 
 
@@ -499,7 +534,7 @@ async def test_slots_that_become_free_while_no_lane_is_known_are_no_loop_without
         shelf,
         slots,
         unwritten=list,
-        queues=None,
+        serving=Serving(None, 1, shared=1),
         idle_policy=IdlePollPolicy(HOUR, HOUR),
         events=Events(),
         policy=LoopErrorPolicy(),

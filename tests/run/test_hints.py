@@ -17,6 +17,7 @@ class Ears:
             on_left=lambda: self.heard.append("left"),
             on_await=lambda ids: self.heard.append(ids),
             on_schedules=lambda: self.heard.append("schedules"),
+            on_change=lambda: self.heard.append("change"),
         )
 
 
@@ -32,6 +33,8 @@ class Ears:
         ("due:1769904000.25", ("due", 1_769_904_000.25)),
         ("left:3", "left"),
         ("schedules", "schedules"),
+        ("pauses", "change"),
+        ("wanted", "change"),
     ],
 )
 def test_each_kind_reaches_its_ear(message: str, heard: object) -> None:

@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from pqrun.errors import DatabaseUnavailableError
+from pqrun.job.pause import NO_PAUSES, Pauses
 from pqrun.job.policy import LoopErrorPolicy
+from pqrun.job.serving import Serving
 from pqrun.run.events import Events, LoopFailed, LoopResumed, WorkerDied
 from pqrun.run.keep import Keeper
 from pqrun.run.observe import Observer
 from pqrun.store.registry import Beat, Beats
+from tests.support.jobs import NOW
 from tests.support.waiting import Recorder, wait_until
 
 
@@ -31,6 +34,8 @@ class Registry:
         self.is_connected = False
         self.is_registered = True
         self.is_pooled = False
+        self.pauses = NO_PAUSES
+        self.wanted: str | None = None
         self.locks_refused = 0
         self.others: list[Beat] = []
         self.free: frozenset[int] = frozenset()
@@ -48,7 +53,10 @@ class Registry:
         if waiting := self.failures.get(call[0]):
             raise waiting.pop(0)
 
-    async def register(self, worker_id: str, hostname: str, pid: int) -> int:
+    async def serve(self, worker: int, serving: Serving) -> None:
+        self.note("serve", str(worker), str(serving.concurrency))
+
+    async def register(self, worker_id: str, hostname: str, pid: int, serving: Serving) -> int:
         self.note("register", worker_id)
         self.next_id += 1
         self.is_registered = True
@@ -72,7 +80,7 @@ class Registry:
             self.three_beats.set()
         if waiting := self.failures.get("beat"):
             raise waiting.pop(0)
-        return Beats(self.is_registered, self.others)
+        return Beats(self.is_registered, self.others, self.pauses, self.wanted)
 
     async def probe_locks(self, workers: list[int]) -> frozenset[int]:
         self.note("probe_locks", *map(str, workers))
@@ -127,6 +135,8 @@ class Told:
     messages: list[str] = field(default_factory=list)
     dead: int = 0
     gone: int = 0
+    pauses: list[Pauses] = field(default_factory=list)
+    wanted: list[str] = field(default_factory=list)
     threads: set[str] = field(default_factory=set)
 
     def on_registered(self, worker: int) -> None:
@@ -146,6 +156,9 @@ class Told:
     def on_gone(self) -> None:
         self.gone += 1
 
+    def on_pauses(self, pauses: Pauses) -> None:
+        self.pauses.append(pauses)
+
 
 def make_keeper(
     registry: Registry, told: Told, *, in_thread: bool, observer: Observer | None, events: Events
@@ -153,6 +166,7 @@ def make_keeper(
     return Keeper(
         lambda: registry,
         worker_id="w",
+        serving=Serving(None, 1, shared=1),
         in_thread=in_thread,
         observer=observer,
         events=events,
@@ -162,6 +176,8 @@ def make_keeper(
         on_message=told.on_message,
         on_dead=told.on_dead,
         on_gone=told.on_gone,
+        on_pauses=told.on_pauses,
+        on_wanted=told.wanted.append,
     )
 
 
@@ -382,3 +398,22 @@ async def test_a_lock_that_an_earlier_session_still_holds_is_tried_for_until_it_
         beats = registry.beats
         await wait_until(lambda: registry.beats >= beats + 2)
     assert registry.asked("hold_lock") == 4
+
+
+async def test_pauses_are_told_when_they_change_and_a_look_asks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pqrun.run.keep.BEAT_SECONDS", 3_600.0)
+    registry, told = Registry(), Told()
+    keeper = make_keeper(registry, told, in_thread=True, observer=None, events=Events())
+    keeper.start()
+    await wait_until(lambda: registry.beats == 1)
+    assert told.pauses == []
+    registry.pauses = Pauses({"mail": NOW}, {})
+    keeper.look()
+    await wait_until(lambda: told.pauses == [registry.pauses])
+    keeper.look()
+    await wait_until(lambda: registry.beats == 3)
+    registry.pauses = NO_PAUSES
+    keeper.look()
+    await wait_until(lambda: len(told.pauses) == 2)
+    assert told.pauses[1] == NO_PAUSES
+    assert await keeper.stop(30)

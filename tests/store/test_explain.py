@@ -50,6 +50,21 @@ async def test_what_is_served_is_what_living_workers_serve(store: PgJobStore, co
     assert whys(await store.explain(job)) == [Why.NEXT]
 
 
+async def test_a_pause_of_its_queue_and_of_its_task_is_told(store: PgJobStore, connection: asyncpg.Connection) -> None:
+    await register(connection, "send")
+    job = await make_job(connection, job_type="send", queue="mail")
+    await store.pause(queue="mail", reason="down")
+    await store.pause(queue="send")  # a queue of the task's name is another thing
+    (reason,) = (await store.explain(job)).reasons
+    assert (reason.why, reason.advice) == (Why.PAUSED, "pqrun resume --queue mail")
+    assert reason.text.endswith(": down")
+    await store.pause(task="send")
+    assert whys(await store.explain(job)) == [Why.PAUSED, Why.PAUSED]
+    await store.resume(queue="mail")
+    await store.resume(task="send")
+    assert whys(await store.explain(job)) == [Why.NEXT]
+
+
 async def test_only_what_comes_first_in_its_queue_is_counted(store: PgJobStore, connection: asyncpg.Connection) -> None:
     worker = await register(connection, "t")
     await make_job(connection, priority=5)

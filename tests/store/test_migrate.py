@@ -11,6 +11,7 @@ import pytest
 
 from pqrun.errors import NotOpenError, SchemaError, StoreError
 from pqrun.job.record import NewJob
+from pqrun.job.serving import Serving
 from pqrun.store import PgJobStore
 from pqrun.store import migrate as migrating
 from pqrun.store.keeping import KeptRegistry
@@ -268,7 +269,7 @@ async def test_every_statement_on_a_schema_that_is_not_there_names_the_command_w
             lambda: links[0].run("find_lost", 1),
             lambda: links[1].run("find_lost", 1),
             lambda: reap_lost(links[0]),
-            lambda: keeper.register("w", "host", 1),
+            lambda: keeper.register("w", "host", 1, Serving(None, 1)),
         ):
             with pytest.raises(SchemaError, match=hint):
                 await attempt()

@@ -373,6 +373,19 @@ async def test_lost_jobs_are_found_by_their_worker(seeded: str, generic: bool) -
 
 
 @modes
+async def test_queues_are_counted_by_bounded_walks(seeded: str, generic: bool) -> None:
+    async with explaining(seeded, kept=True) as explainer:
+        plan = await explainer.plan("find_queues", 1_000, 100, generic=generic)
+        assert not plan.scanned & {"jobs_active"}, plan.text
+        assert plan.buffers < 3 * (1_000 + 8 * DEAD_PAGES), (
+            plan.text
+        )  # as a scan it reads the dead entries of a lane, for three looks
+        plan = await explainer.plan("find_unserved", 200, 100, generic=generic)
+        assert not plan.scanned & {"jobs_active"}, plan.text
+        assert plan.buffers < 3 * (1_000 + 8 * DEAD_PAGES), plan.text
+
+
+@modes
 async def test_history_is_pruned_by_its_index(seeded: str, generic: bool) -> None:
     async with explaining(seeded, kept=True) as explainer:
         plan = await explainer.plan("prune", 0.0, 1000, generic=generic)
@@ -425,7 +438,8 @@ async def test_plans_made_while_the_tables_were_empty_use_indexes(databases: Dat
         "find_lost": (100,),
         "find_orphans": (1.0, 1.0, 100),
         "find_overdue": (1.0, 100),
-        "find_unserved": (100,),
+        "find_unserved": (100, 100),
+        "find_queues": (100, 100),
         "prune": (1.0, 100),
         "measure_queues": (100, 100),
         "prune_attempts": (0, 100),

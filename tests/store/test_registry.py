@@ -31,9 +31,9 @@ async def test_each_process_gets_a_row_of_its_own_even_under_one_name(
 async def test_a_beat_counts_and_reads_all_living_others(session: Session, connection: asyncpg.Connection) -> None:
     own, other = await register(session, "own", "h", 1), await register(session, "other", "h", 2)
     await make_worker(connection, "dead", dead=True)
-    assert await beat(session, own) == (True, [Beat(other, 0, "other", False)])
+    assert (await beat(session, own))[:2] == (True, [Beat(other, 0, "other", False)])
     await beat(session, own)
-    assert await beat(session, other) == (True, [Beat(own, 2, "own", False)])
+    assert (await beat(session, other))[:2] == (True, [Beat(own, 2, "own", False)])
 
 
 async def test_a_worker_that_was_taken_for_dead_is_told_with_its_beat(
@@ -42,8 +42,8 @@ async def test_a_worker_that_was_taken_for_dead_is_told_with_its_beat(
     own = await register(session, "own", "h", 1)
     await connection.execute("UPDATE pqrun.workers SET dead_at = now()")
     other = await register(session, "other", "h", 2)
-    assert await beat(session, own) == (False, [Beat(other, 0, "other", False)])
-    assert await beat(session, 999) == (False, [Beat(other, 0, "other", False)])
+    assert (await beat(session, own))[:2] == (False, [Beat(other, 0, "other", False)])
+    assert (await beat(session, 999))[:2] == (False, [Beat(other, 0, "other", False)])
     assert await connection.fetchval("SELECT beat FROM pqrun.workers WHERE id = $1", own) == 0
 
 

@@ -136,7 +136,18 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "await": ("text", {"told": "bool"}),
-    "beat": ("int8", {"id": "int8", "beat": "int8", "worker_id": "text", "has_lock": "bool", "is_self": "bool"}),
+    "beat": (
+        "int8",
+        {
+            "id": "int8",
+            "beat": "int8",
+            "worker_id": "text",
+            "has_lock": "bool",
+            "is_self": "bool",
+            "wanted": "text",
+            "pauses": "text",
+        },
+    ),
     "begin_selection": ("", {"now": "timestamptz", "last_id": "int8"}),
     "browse_jobs": (
         (
@@ -280,6 +291,25 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "find_orphans": ("float8 float8 int4", _TAKEN_BACK),
     "find_overdue": ("float8 int4", _TAKEN_BACK | {"timeout_seconds": "float8", "backoff_seconds": "float8[]"}),
+    "find_pauses": ("", {"kind": "text", "name": "text", "paused_at": "timestamptz", "reason": "text"}),
+    "find_queues": (
+        "int4 int4",
+        {
+            "name": "text",
+            "ready": "int8",
+            "scheduled": "int8",
+            "running": "int8",
+            "failing": "int8",
+            "is_ready_cut": "bool",
+            "is_scheduled_cut": "bool",
+            "is_running_cut": "bool",
+            "oldest_ready_seconds": "float8",
+            "paused_at": "timestamptz",
+            "reason": "text",
+            "workers": "int8",
+            "slots": "int8",
+        },
+    ),
     "find_schedules": (
         "text[]",
         {
@@ -326,7 +356,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "find_shapes": ("text[]", {"job_type": "text", "version": "int4", "shape": "text"}),
-    "find_unserved": ("int4", {"queue": "text", "job_type": "text"}),
+    "find_unserved": ("int4 int4", {"queue": "text", "job_type": "text"}),
     "find_waiting": ("int8[]", _WAITING),
     "fire_schedules": (
         "text[] timestamptz[] int8[] timestamptz[] text[] timestamptz[] timestamptz[]",
@@ -446,6 +476,10 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "served_queues": "text[]",
             "newest_version": "int4",
             "before": "int8",
+            "queue_paused_at": "timestamptz",
+            "queue_pause_reason": "text",
+            "task_paused_at": "timestamptz",
+            "task_pause_reason": "text",
         },
     ),
     "list_workers": (
@@ -463,6 +497,9 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "beat_age_seconds": "float8",
             "is_alive": "bool",
             "running": "int8",
+            "concurrency": "int4",
+            "slots": "text",
+            "wanted": "text",
         },
     ),
     "list_active": ("text[] int4", _STORED | {"in_seconds": "float8"}),
@@ -509,6 +546,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         {"id": "int8", "finished_at": "timestamptz", "looked": "int8", "newest": "timestamptz"},
     ),
     "page_waiting": ("int8 int8 int4 int8 text[]", _WAITING),
+    "pause": ("text text text", {"name": "text", "told": "bool"}),
     "pause_schedule": ("text", {"name": "text"}),
     "probe_lock": ("int8[]", {"id": "int8"}),
     "promote": (
@@ -541,12 +579,13 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "prune_attempts": ("int8 int4", {"is_mine": "bool", "deleted": "int4", "last_job_id": "int8"}),
     "read_pulse": ("text", {"name": "name", "writes": "int8"}),
-    "register": ("text text int4 text[] text[] text[]", {"id": "int8"}),
+    "register": ("text text int4 text[] text[] text[] int4 text", {"id": "int8"}),
     "remove_schedule": ("text", {"app": "text", "removed": "bool"}),
     "relane_many": ("int8[] text[] text int2", _DONE),
     "renew": ("int8[] int8[]", {"id": "int8", "claim_id": "int8", "is_cancelled": "bool"}),
     "report_progress": ("int8[] int8[] float8[] text[]", {"id": "int8", "claim_id": "int8", "is_written": "bool"}),
     "reschedule": ("int8 timestamptz float8", {"id": "int8", "status": "text", "messages": "int8"}),
+    "resume": ("text text", {"name": "text", "told": "bool"}),
     "resume_schedule": ("text timestamptz int8", {"name": "text", "told": "bool"}),
     "retry": ("int8 bool", {"job_type": "text", "dedupe_key": "text", "retried": "bool", "told": "int8"}),
     "run_schedule": ("text", {"id": "int8", "busy_id": "int8", "holder_id": "int8", "told": "int8"}),
@@ -582,6 +621,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "age": "int8",
         },
     ),
+    "serve": ("int8 text[] int4 text", {"id": "int8"}),
     "settle": (
         "text text text text[] text[] text float8[] int4[] int4[] int4[] int4[] int8[] text[] text[] text[] text[] int4",
         {
@@ -615,6 +655,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "sweep_progress": ("int8 int4", {"last_id": "int8", "looked": "int4", "deleted": "int4"}),
     "take_ids": ("int4", {"id": "int8"}),
     "take_turn": ("text int8 float8", {"holder": "int8"}),
+    "want": ("int8[] text", {"id": "int8", "told": "bool"}),
     "touch_schedules": ("text[] text[] text", {"name": "text"}),
 }
 """File → types of its parameters, in order; and name → type of its columns."""

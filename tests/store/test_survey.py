@@ -2,6 +2,7 @@
 
 import asyncpg
 
+from pqrun.job.serving import Serving
 from pqrun.job.state import Status
 from pqrun.store.claiming import Claimer, Lane
 from pqrun.store.link import KeptLink, Session
@@ -50,7 +51,7 @@ async def test_what_no_living_worker_serves_is_named_once(
         await make_job(connection, queue=queue, job_type=job_type)
     await make_job(connection, job_type="later", status=Status.SCHEDULED)
     assert set(await find_unserved(link)) == {("default", "t"), ("default", "gone"), ("other", "t")}
-    await register(session, "one", "h", 1, queues=["default"], job_types=["t"])
+    await register(session, "one", "h", 1, serving=Serving(("default",), 1), job_types=["t"])
     assert set(await find_unserved(link)) == {("default", "gone"), ("other", "t")}
     two = await register(session, "two", "h", 2, job_types=["t"])
     assert await find_unserved(link) == [("default", "gone")]

@@ -43,10 +43,13 @@ from pqrun import (
     JobSelection,
     JsonObject,
     JsonValue,
+    Pause,
     PgJobStore,
     Preview,
     Progress,
+    QueueState,
     RefusalReason,
+    RegisteredWorker,
     RetryAfter,
     Schedule,
     ScheduleDefinition,
@@ -845,6 +848,36 @@ async def schedules_by_hand() -> None:
     await jobs.schedules.add("mine", nightly, cron="* * * * *")  # E
     await jobs.schedules.edit("mine", crom="* * * * *")  # E
     await jobs.schedules.pause(5)  # E
+
+
+async def queues_are_served_paused_and_changed(worker: Worker, store: PgJobStore) -> None:
+    assert_type(jobs.worker(queues={"default": 10, "mail": None}), Worker)
+    assert_type(jobs.worker(queues={"a", "b"}), Worker)
+    numbers: dict[str, int] = {"default": 10}
+    jobs.worker(queues=numbers)
+    jobs.worker(queues={"default": "10"})  # E
+    jobs.worker(queues=[1])  # E
+    worker.set_queues({"default": 20, "mail": 4})
+    worker.set_queues(None)
+    worker.set_queues({"default": 1.5})  # E
+    worker.set_concurrency("4")  # E
+    assert_type(await jobs.pause(queue="mail", reason="down"), bool)
+    assert_type(await jobs.pause(task=boxed), bool)
+    assert_type(await jobs.resume(task="clean_up"), bool)
+    assert_type(await jobs.paused(), list[Pause])
+    assert_type(await jobs.queues(), list[QueueState])
+    assert_type(jobs.pause_sync(queue="mail"), bool)
+    assert_type(jobs.queues_sync(), list[QueueState])
+    assert_type(await store.pause(task="clean_up"), bool)
+    assert_type(await jobs.workers.list(), list[RegisteredWorker])
+    assert_type(await jobs.workers.set("web-1", queues={"mail": 2}), tuple[int, ...])
+    await jobs.workers.set(17, concurrency=None)
+    await jobs.pause()  # E
+    await jobs.pause(queue="mail", task="t")  # E
+    await jobs.pause(task=5)  # E
+    await jobs.resume(queue="mail", reason="x")  # E
+    jobs.resume_sync(task=boxed, queue="mail")  # E
+    await jobs.workers.set(1.5, concurrency=2)  # E
 
 
 def tell(progress: BulkProgress) -> None: ...

@@ -1,9 +1,13 @@
 -- READY → RUNNING for one job that was running when a worker died. $1 queues text[] or NULL for all  $2 job types served text[]
 -- $3 workers.id bigint  $4 worker_id text  $5 alive bigint[]: ids not to be claimed. Counts on jobs_active_suspect, which is empty unless workers die.
-WITH picked AS MATERIALIZED (
+-- What is paused is left, as in claim.sql.
+WITH paused AS MATERIALIZED (
+    SELECT p.queues, p.tasks FROM /*$schema*/pqrun.paused() p
+), picked AS MATERIALIZED (
     SELECT a.id FROM /*$schema*/pqrun.jobs_active a
      WHERE a.status = 'READY' AND a.lost > 0 AND a.attempts < a.max_attempts
        AND ($1::text[] IS NULL OR a.queue = ANY ($1::text[])) AND a.job_type = ANY ($2::text[]) AND a.id <> ALL ($5::bigint[])
+       AND a.queue <> ALL ((SELECT queues FROM paused)::text[]) AND a.job_type <> ALL ((SELECT tasks FROM paused)::text[])
        AND EXISTS (SELECT FROM /*$schema*/pqrun.workers w WHERE w.id = $3::bigint AND w.dead_at IS NULL)
      ORDER BY a.priority DESC, a.place LIMIT 1 FOR UPDATE SKIP LOCKED
 )

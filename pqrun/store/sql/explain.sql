@@ -34,5 +34,9 @@ SELECT j.id, j.status, j.job_type, j.queue, j.priority, j.attempts, j.max_attemp
          + (SELECT count(*) FROM (SELECT FROM /*$schema*/pqrun.jobs_active a
              WHERE a.status = 'READY' AND a.lost = 0 AND a.queue = j.queue AND a.priority = j.priority AND a.place < j.place
              LIMIT $3::integer) earlier)
-         ELSE 0 END AS before
+         ELSE 0 END AS before,
+       queue_pause.paused_at AS queue_paused_at, queue_pause.reason AS queue_pause_reason,
+       task_pause.paused_at AS task_paused_at, task_pause.reason AS task_pause_reason
   FROM job j LEFT JOIN /*$schema*/pqrun.workers holder ON j.status = 'RUNNING' AND holder.id = j.worker
+  LEFT JOIN /*$schema*/pqrun.pauses queue_pause ON queue_pause.kind = 'queue' AND queue_pause.name = j.queue
+  LEFT JOIN /*$schema*/pqrun.pauses task_pause ON task_pause.kind = 'task' AND task_pause.name = j.job_type

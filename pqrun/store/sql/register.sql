@@ -1,4 +1,5 @@
 -- A new row for this worker process. $1 worker_id text  $2 hostname text  $3 pid integer
 -- $4 queues served text[] or NULL for all  $5 job types served text[]  $6 schedules its code declares text[]
-INSERT INTO /*$schema*/pqrun.workers (worker_id, hostname, pid, queues, job_types, schedules)
-VALUES ($1::text, $2::text, $3::integer, $4::text[], $5::text[], $6::text[]) RETURNING id
+-- $7 concurrency integer  $8 slots text: JSON object of queues with slots of their own
+INSERT INTO /*$schema*/pqrun.workers (worker_id, hostname, pid, queues, job_types, schedules, concurrency, slots)
+VALUES ($1::text, $2::text, $3::integer, $4::text[], $5::text[], $6::text[], $7::integer, $8::text::jsonb) RETURNING id
