@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from pqrun.job.explaining import BEAT_SECONDS
 from pqrun.job.filter import TIMES, JobFilter
 from pqrun.job.record import Job
 from pqrun.job.registered import RegisteredWorker
@@ -19,17 +18,18 @@ from pqrun.store.enqueueing import Runs
 from pqrun.store.failure import translating
 from pqrun.store.link import PLANNER_SETTINGS, Session, own_transaction
 from pqrun.store.pg import PgJobStore
+from pqrun.store.reading import find_workers
 from pqrun.store.rows import Row, stored_job
 from pqrun.store.selecting import like_pattern
 
 __all__ = [
+    "ACT_SETTINGS",
     "BEFORE_ALL",
     "PAGE_SETTINGS",
     "STATEMENT_CANCELLED",
     "ActiveCount",
     "Counts",
     "Database",
-    "Ended",
     "JobPage",
     "Listed",
     "MigrationRow",
@@ -37,7 +37,6 @@ __all__ = [
     "TableSize",
     "browse",
     "count_active",
-    "count_ended",
     "get_job",
     "list_migrations",
     "list_running",
@@ -76,7 +75,6 @@ LOOK_ROWS: Final = 20_000
 COUNT_ROWS: Final = 20_000
 """Jobs that are counted by state: some 15 ms."""
 
-WORKERS_MOST: Final = 1_000
 RUNNING_SHOWN: Final = 200
 
 
@@ -127,17 +125,6 @@ class ActiveCount(NamedTuple):
     again: int
     """Of those, the ones that have been started before."""
     oldest_due: datetime
-
-
-class Ended(NamedTuple):
-    """Jobs of one queue, task and state that finished lately."""
-
-    queue: str
-    job_type: str
-    status: Status
-    jobs: int
-    duration_ms: int | None
-    """On average."""
 
 
 class Counts(NamedTuple):
@@ -211,9 +198,9 @@ async def reading(store: PgJobStore) -> AsyncIterator[Session]:
 
 
 @asynccontextmanager
-async def writing(store: PgJobStore) -> AsyncIterator[Session]:
+async def writing(store: PgJobStore, settings: str = ACT_SETTINGS) -> AsyncIterator[Session]:
     """Lend the statements of an action: one transaction, committed at the end. Raises StoreError and its kinds."""
-    async with _transaction(store, ACT_SETTINGS) as session:
+    async with _transaction(store, settings) as session:
         yield session
 
 
@@ -309,20 +296,9 @@ async def count_active(session: Runs) -> Counts:
     return Counts(found, rows[0]["looked"] == COUNT_ROWS, rows[0]["now"])
 
 
-async def count_ended(session: Runs, seconds: float) -> tuple[list[Ended], bool]:
-    """Count what finished in the last seconds, and say whether that was cut at 20,000."""
-    rows = await session.run("count_finished", seconds, COUNT_ROWS)
-    found = [
-        Ended(row["queue"], row["job_type"], Status(row["status"]), row["jobs"], row["duration_ms"])
-        for row in rows
-        if row["queue"] is not None
-    ]
-    return found, rows[0]["looked"] == COUNT_ROWS
-
-
-async def list_workers(session: Session) -> list[RegisteredWorker]:
+async def list_workers(session: Runs) -> list[RegisteredWorker]:
     """Return the registry, the living first, at most 1,000."""
-    return [RegisteredWorker(**row) for row in await session.run("list_workers", BEAT_SECONDS, WORKERS_MOST)]
+    return await find_workers(session)
 
 
 async def list_running(session: Runs, worker: int) -> list[Running]:

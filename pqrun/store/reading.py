@@ -16,16 +16,30 @@ from pqrun.job.options import check_job_id
 from pqrun.job.registered import RegisteredWorker
 from pqrun.job.state import Status
 from pqrun.job.statistics import StatisticsRow
+from pqrun.store.enqueueing import Runs
 from pqrun.store.link import Link
 from pqrun.store.listing import LIST_SECONDS, count_jobs, list_jobs
-from pqrun.store.statistics import StatisticsBy, read_arguments, statistics_row
+from pqrun.store.rows import Row
+from pqrun.store.statistics import StatisticsBy, read_statistics
 
-__all__ = ["Reading"]
+__all__ = ["Reading", "find_workers"]
 
 NAMES_SHOWN: Final = 20
 """Of tasks and queues that workers serve."""
 
 WORKERS_MOST: Final = 1_000
+
+
+async def find_workers(session: Runs) -> list[RegisteredWorker]:
+    """Return the registered workers, living ones first, at most 1,000."""
+    rows = await session.run("list_workers", BEAT_SECONDS, WORKERS_MOST)
+    return [_worker(row) for row in rows]
+
+
+def _worker(row: Row) -> RegisteredWorker:
+    values = {name: row[name] for name in RegisteredWorker.__struct_fields__}
+    decoded = {name: msgspec.json.decode(values[name] or "{}") for name in ("slots", "wanted")}
+    return RegisteredWorker(**{**values, **decoded})
 
 
 class Reading(ABC):
@@ -88,9 +102,7 @@ class Reading(ABC):
 
     async def list_workers(self) -> list[RegisteredWorker]:
         """Return the registered workers, living ones first, at most 1,000."""
-        rows = await self.run("list_workers", BEAT_SECONDS, WORKERS_MOST)
-        decoded = ({name: msgspec.json.decode(row[name] or "{}") for name in ("slots", "wanted")} for row in rows)
-        return [RegisteredWorker(**{**row, **texts}) for row, texts in zip(rows, decoded, strict=True)]
+        return await find_workers(self)
 
     async def statistics(
         self,
@@ -107,5 +119,4 @@ class Reading(ABC):
         The first step begins at ``since``, which is best a full minute; a step in which nothing happened has no row. ``queue`` and
         ``job_type``: only of these. A worker adds its minute up to some seconds after its end. Raises OptionError.
         """
-        rows = await self.run("read_statistics", *read_arguments(since, until, step, by, queue, job_type))
-        return [statistics_row(row) for row in rows]
+        return await read_statistics(self, since, until, step=step, by=by, queue=queue, job_type=job_type)

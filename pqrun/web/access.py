@@ -26,9 +26,9 @@ class Role(IntEnum):
     VIEWER = 1
     """Reads, and changes nothing."""
     OPERATOR = 2
-    """Retries, cancels, moves and makes jobs; pauses, resumes and runs schedules."""
+    """Retries, cancels, moves and makes jobs; pauses and resumes queues, tasks and schedules; runs schedules."""
     ADMIN = 3
-    """Deletes jobs, changes and removes schedules."""
+    """Deletes jobs, purges queues, changes and removes schedules."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +56,7 @@ ACTIONS: Final[Mapping[str, Role]] = {
     "resume": Role.OPERATOR,
     "run": Role.OPERATOR,
     "delete": Role.ADMIN,
+    "purge": Role.ADMIN,
     "edit": Role.ADMIN,
     "remove": Role.ADMIN,
 }

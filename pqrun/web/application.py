@@ -20,6 +20,7 @@ from pqrun.errors import ConfigurationError, PqrunError
 from pqrun.store import PgJobStore
 from pqrun.web.access import Authorize, LocalOnly
 from pqrun.web.defence import Tokens
+from pqrun.web.drawing import FUNCTIONS
 from pqrun.web.export import export_jobs
 from pqrun.web.live import Pulse, events_view
 from pqrun.web.rendering import environment
@@ -30,6 +31,7 @@ from pqrun.web.views.job import act_on_job, job_data, job_json
 from pqrun.web.views.jobs import act_on_jobs, jobs_data
 from pqrun.web.views.operations import act_on_operation, operation_data, operations_data
 from pqrun.web.views.overview import overview_data
+from pqrun.web.views.queues import act_on_queue, queue_data, queues_data
 from pqrun.web.views.schedules import act_on_schedule, schedule_data, schedules_data
 from pqrun.web.views.system import help_data, system_data
 from pqrun.web.views.tasks import act_on_task, task_data, tasks_data
@@ -71,7 +73,7 @@ def create_app(
         origins=frozenset(origins),
         title=title,
     )
-    site = Site(jobs, rules, environment(), Tokens(secret))
+    site = Site(jobs, rules, environment(FUNCTIONS), Tokens(secret))
     pulse = Pulse(site)
 
     @asynccontextmanager
@@ -117,6 +119,8 @@ def _routes(site: Site, pulse: Pulse) -> list[Route | Mount]:
         ("/", "overview", overview_data, None),
         ("/jobs", "jobs", jobs_data, act_on_jobs),
         ("/jobs/{id:int}", "job", job_data, act_on_job),
+        ("/queues", "queues", queues_data, None),
+        ("/queues/{name:path}", "queue", queue_data, act_on_queue),
         ("/errors", "errors", errors_data, None),
         ("/tasks", "tasks", tasks_data, None),
         ("/tasks/{name:path}", "task", task_data, act_on_task),

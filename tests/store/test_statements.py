@@ -197,17 +197,6 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "count_due": ("text[] text[]", {"due": "int8"}),
-    "count_finished": (
-        "float8 int4",
-        {
-            "looked": "int8",
-            "queue": "text",
-            "job_type": "text",
-            "status": "text",
-            "jobs": "int8",
-            "duration_ms": "int8",
-        },
-    ),
     "count_operation": ("int8 int8 int8 int8[] bool text", {"id": "int8"}),
     "count_waiting": (
         "int8 int4 int4",
@@ -518,6 +507,21 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "cancel_requested_at": "timestamptz",
         },
     ),
+    "list_running_in": (
+        "text int4 int4",
+        {
+            "id": "int8",
+            "job_type": "text",
+            "queue": "text",
+            "attempts": "int4",
+            "max_attempts": "int4",
+            "locked_at": "timestamptz",
+            "timeout_seconds": "float8",
+            "cancel_requested_at": "timestamptz",
+            "worker": "int8",
+            "locked_by": "text",
+        },
+    ),
     "measure_queues": (
         "int4 int4",
         {"queue": "text", "ready": "int8", "scheduled": "int8", "running": "int8", "oldest_ready_seconds": "float8"},
@@ -590,6 +594,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "retry": ("int8 bool", {"job_type": "text", "dedupe_key": "text", "retried": "bool", "told": "int8"}),
     "run_schedule": ("text", {"id": "int8", "busy_id": "int8", "holder_id": "int8", "told": "int8"}),
     "retry_many": ("int8[] text[]", _DONE),
+    "see_ages": ("text float8[] int4", {"bucket": "int4", "jobs": "int8"}),
     "see_database": (
         "",
         {

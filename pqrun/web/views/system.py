@@ -89,6 +89,7 @@ def database_warnings(database: Database, tables: list[TableSize]) -> list[str]:
 KEYS_OF_PAGES: Final = (
     ("g then o", "overview"),
     ("g then j", "jobs"),
+    ("g then q", "queues"),
     ("g then e", "errors"),
     ("g then t", "tasks"),
     ("g then s", "schedules"),
