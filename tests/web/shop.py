@@ -75,6 +75,9 @@ async def fill(connection: asyncpg.Connection) -> dict[str, int]:
         ids["RUNNING"],
         HOSTILE,
     )
+    await connection.execute(
+        "INSERT INTO pqrun.pauses (kind, name, paused_at, reason) VALUES ('queue', $1, now(), $1)", HOSTILE
+    )
     return ids
 
 

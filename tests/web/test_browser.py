@@ -80,6 +80,8 @@ def main_paths(pages: Pages) -> list[str]:
             "/ops/jobs/987654",
         ),
         *(
+            "/ops/queues",
+            "/ops/queues/mail",
             "/ops/errors",
             "/ops/tasks",
             "/ops/tasks/send_email",

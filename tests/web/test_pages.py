@@ -1,6 +1,7 @@
 """Every page shows what there is, in bounded work, and shows hostile text as text."""
 
 import re
+from urllib.parse import quote
 
 import asyncpg
 import httpx
@@ -29,6 +30,7 @@ PATHS = (
         "/schedules",
     ),
     *("/schedules/nightly", "/workers", "/operations", "/system", "/help"),
+    *("/?range=7d", "/queues", "/queues?range=15m", "/queues/mail", "/queues/default?range=24h", "/tasks?range=6h"),
 )
 QUERIES_MOST = 8
 
@@ -37,6 +39,7 @@ def paths(pages: Pages) -> list[str]:
     return [
         *PATHS,
         *(f"/jobs/{job_id}" for name, job_id in pages.ids.items() if name != "worker"),
+        f"/queues/{quote(HOSTILE, safe='')}",
         f"/workers/{pages.ids['worker']}",
     ]
 
