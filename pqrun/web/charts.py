@@ -79,8 +79,8 @@ def sparkline(title: str, series: Sequence[Series]) -> Markup:
     drawn = []
     for one in series:
         step = SPARK_WIDTH / max(len(one.values), 1)
-        points: list[tuple[float, float] | None] = [
-            ((number + 0.5) * step, (SPARK_HEIGHT - 2) * (1 - (value or 0) / top) + 1)
+        points = [
+            None if value is None else ((number + 0.5) * step, (SPARK_HEIGHT - 2) * (1 - value / top) + 1)
             for number, value in enumerate(one.values)
         ]
         drawn.append(_path(one.kind, points, step * 0.3))
@@ -115,7 +115,7 @@ def histogram(chart: str, title: str, heads: tuple[str, str], labels: Sequence[s
         Markup("<span>{}</span>").format(labels[number]) for number in ([first, last] if last > first else [first])
     )
     rows = [(escape(labels[number]), [_count(counts[number])]) for number in shown]
-    plot = _plot(svg, _count(top) if used else "", axis if used else Markup(""))
+    plot = _plot(svg, _count(top) if used else "", axis if used else Markup("<span>None.</span>"))
     return _whole(chart, title, plot, Markup(""), heads, rows)
 
 
@@ -227,11 +227,11 @@ def _whole(
 
 
 def _ceiling(highest: float) -> float:
-    """The next round number, 1, 2 or 5 times a power of ten, so that the scale can be read."""
+    """The next round number, so that the scale can be read."""
     if highest <= 1:
         return 1
     power = 10 ** math.floor(math.log10(highest))
-    return float(next(factor * power for factor in (1, 2, 5, 10) if factor * power >= highest))
+    return float(next(factor * power for factor in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if factor * power >= highest))
 
 
 def _count(value: float) -> str:

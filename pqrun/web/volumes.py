@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from pqrun.errors import StoreError
-from pqrun.job.statistics import BOUNDS_MS, Histogram, StatisticsRow
+from pqrun.job.statistics import Histogram, StatisticsRow
 from pqrun.store.pages import STATEMENT_CANCELLED
 from pqrun.store.statistics import StatisticsBy, read_statistics
 from pqrun.web.periods import PERIOD_DEFAULT, PERIODS, Period
@@ -57,9 +57,14 @@ class Volume(NamedTuple):
         return self.done / over if over else None
 
     @property
-    def run_bounds_ms(self) -> Sequence[int]:
-        """The upper bounds of the buckets of ``run`` and ``wait``."""
-        return BOUNDS_MS
+    def ins(self) -> Sequence[int | None]:
+        """Jobs that were started for the first time, by step."""
+        return _begun([step.arrived for step in self.steps])
+
+    @property
+    def outs(self) -> Sequence[int | None]:
+        """Jobs that ended, by step."""
+        return _begun([step.ended for step in self.steps])
 
 
 class Counted(NamedTuple):
@@ -105,6 +110,11 @@ async def read_volumes(
         by_key[row.key].append(row)
     volumes = {key: gathered(own, times) for key, own in by_key.items()}
     return Counted(period, volumes, gathered(rows, times), is_refused)
+
+
+def _begun(counts: Sequence[int]) -> Sequence[int | None]:
+    """Workers write a minute when it is over: a last step without any is not known yet, and no line falls to zero for it."""
+    return [*counts[:-1], counts[-1] or None] if counts else []
 
 
 def gathered(rows: Iterable[StatisticsRow], times: Sequence[datetime]) -> Volume:

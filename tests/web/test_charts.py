@@ -33,7 +33,7 @@ def test_bars_stand_upon_another_below_a_round_number() -> None:
         "c", "Outcomes", TIMES, [Series("done", "done", [30, 0, 7, 0]), Series("failed", "failed", [10, 0, 0, 0])]
     )
     first, second, third = bars(chart)
-    assert '<span class="top-of" aria-hidden="true">50</span>' in chart
+    assert '<span class="top-of" aria-hidden="true">40</span>' in chart
     assert float(first["height"]) == pytest.approx(3 * float(second["height"]), abs=0.1)
     assert float(second["y"]) + float(second["height"]) == pytest.approx(float(first["y"]), abs=0.02)
     assert float(first["y"]) + float(first["height"]) == pytest.approx(120, abs=0.02)
@@ -71,7 +71,7 @@ def test_a_line_is_broken_where_nothing_is_known_and_a_lonely_point_is_a_dash() 
 
 def test_a_histogram_goes_from_its_first_bucket_to_its_last() -> None:
     chart = histogram("c", "Runs", ("Time", "Jobs"), ["1 s", "2 s", "5 s", "9 s"], [0, 4, 0, 2])
-    assert [bar["height"] for bar in bars(chart)] == ["96.00", "48.00"]
+    assert [bar["height"] for bar in bars(chart)] == ["120.00", "60.00"]
     assert rows(chart) == [["Time", "Jobs"], ["2 s", "4"], ["5 s", "0"], ["9 s", "2"]]
     assert "Nothing was counted" in histogram("c", "Runs", ("Time", "Jobs"), ["1 s"], [0])
 

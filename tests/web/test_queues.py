@@ -9,15 +9,13 @@ from urllib.parse import quote
 import pytest
 
 from pqrun import Status
-from pqrun.job.statistics import MinuteCounts
-from pqrun.store.statistics import Minute, add_minutes
 from pqrun.web.periods import PERIODS
 from pqrun.web.volumes import gathered
 from tests.support.rows import make_job, make_worker
 from tests.support.waiting import wait_until
 from tests.web.conftest import Pages
 from tests.web.serving import Browser
-from tests.web.shop import HOSTILE
+from tests.web.shop import HOSTILE, add_statistics
 
 HERE = f"/queues/{quote(HOSTILE, safe='')}"
 
@@ -27,16 +25,8 @@ def flat(text: str) -> str:
     return " ".join(re.sub("<[^>]*>", " ", text).split())
 
 
-async def count(pages: Pages, *, queue: str = "mail", task: str = "send_email", done: int = 0, failed: int = 0) -> None:
-    """What a worker writes of a minute: jobs that waited for 2 s and ran for 100 ms, a few minutes ago."""
-    counts = MinuteCounts()
-    counts.first_waits = [2.0] * (done + failed)
-    counts.done_times = [100] * done
-    counts.other_times = [100] * failed
-    counts.failed = failed
-    counts.fold()
-    clock = await pages.connection.fetchval("SELECT date_part('epoch', date_trunc('minute', clock_timestamp()))")
-    await add_minutes(pages.jobs.store, [Minute(clock - 180, pages.ids["worker"], queue, task, counts)])
+async def count(pages: Pages, **what: Any) -> None:
+    await add_statistics(pages.jobs.store, pages.ids["worker"], **what)
 
 
 async def log(pages: Pages) -> list[tuple[Any, ...]]:
