@@ -57,8 +57,10 @@ from pqrun.job.registered import RegisteredWorker
 from pqrun.job.shape import FieldChange
 from pqrun.job.signals import Abort, HandlerSignal, RetryAfter, Snooze
 from pqrun.job.state import Status
+from pqrun.job.statistics import Histogram, StatisticsRow
 from pqrun.run.context import JobContext
 from pqrun.run.middleware import CallNext
+from pqrun.run.vitals import Vitals
 from pqrun.schedules import Preview, Schedules
 from pqrun.selection import JobSelection
 from pqrun.store import PgJobStore
@@ -100,6 +102,7 @@ __all__ = [
     "FieldChange",
     "HandlerSignal",
     "HandlerTimeout",
+    "Histogram",
     "IdlePollPolicy",
     "Job",
     "JobAttempt",
@@ -151,11 +154,13 @@ __all__ = [
     "Selection",
     "ShapeChange",
     "Snooze",
+    "StatisticsRow",
     "Status",
     "StoreError",
     "Task",
     "UndecodableJobs",
     "UnservedJobs",
+    "Vitals",
     "Why",
     "Worker",
     "Workers",

@@ -31,6 +31,8 @@ from pqrun.run.renew import Renewer
 from pqrun.run.schedule import Scheduler
 from pqrun.run.settle import Settler
 from pqrun.run.shapes import ShapeNote
+from pqrun.run.statistics import StatisticsWriter, Tally
+from pqrun.run.vitals import Vitals, WorkerState
 from pqrun.store import PgJobStore
 from pqrun.store.keeping import KeptRegistry
 from pqrun.store.source import DirectDsn
@@ -71,6 +73,7 @@ class Crew:
         events: Events,
         schedules: Sequence[ScheduleDefinition] | None = (),  # None: this worker leaves schedules alone
         app: str | None = None,
+        statistics: timedelta | None = None,  # how long they are kept; None: nothing is counted
     ) -> None:
         self._worker_id = worker_id
         self._serving = serving
@@ -79,10 +82,14 @@ class Crew:
         self._work = work = WorkStore(store, worker_id=worker_id, is_awaited=self._is_awaited)
         handlers = {**handlers, CLEANUP: cleanup_handler(work.prune, retention)}
         self._job_types = tuple(name for name in handlers if name != CLEANUP)
-        self._settler = Settler(work, events=events, policy=policy, on_due=self._on_due)
+        self._statistics = self._build_statistics(statistics, policy)
+        tally = None if self._statistics is None else self._statistics.tally
+        self._settler = Settler(
+            work, events=events, policy=policy, on_due=self._on_due, on_done=None if tally is None else tally.done
+        )
         reporter = Reporter(work, events=events, policy=policy)
         around = Surroundings(store, worker_id, state, work, backoff, NewerJobs(events), reporter)
-        self._executor = self._build_executor(handlers, around, is_ack_sync)
+        self._executor = self._build_executor(handlers, around, is_ack_sync, tally)
         self._fetcher = Fetcher(
             work,
             self._executor,
@@ -112,7 +119,14 @@ class Crew:
         self._unsubscribe: Callable[[], None] = lambda: None  # until there is a subscription
         self._keeper = self._build_keeper(store, direct, policy, on_wanted)
 
-    def _build_executor(self, handlers: Mapping[str, Handler], around: Surroundings, is_ack_sync: bool) -> Executor:
+    def _build_statistics(self, keep: timedelta | None, policy: LoopErrorPolicy) -> StatisticsWriter | None:
+        if keep is None:
+            return None
+        return StatisticsWriter(self._work, keep_seconds=keep.total_seconds(), events=self._events, policy=policy)
+
+    def _build_executor(
+        self, handlers: Mapping[str, Handler], around: Surroundings, is_ack_sync: bool, tally: Tally | None
+    ) -> Executor:
         return Executor(
             handlers=handlers,
             around=around,
@@ -123,6 +137,8 @@ class Crew:
             deliver_and_wait=self._settler.submit_and_wait if is_ack_sync else None,
             on_room=self._on_room,
             is_backlogged=lambda: self._settler.is_full,
+            on_start=None if tally is None else tally.started,
+            on_done=None if tally is None else tally.done,
         )
 
     def _build_reaper(self, handlers: Mapping[str, Handler], backoff: BackoffPolicy, policy: LoopErrorPolicy) -> Reaper:
@@ -202,10 +218,22 @@ class Crew:
         await self._registered.wait()
         self._fetcher.service.start()
         self._shapes.start()
+        if self._statistics is not None:
+            self._statistics.start()
         self._report.start()  # now: before, this worker itself would not count as serving anything
         if not self._leaves_schedules:
             self._scheduler.service.start()  # the same: as declaring anything
         self._events.emit(told.WorkerStarted(self._worker_id, self._serving.concurrency, self._job_types))
+
+    def vitals(self, state: WorkerState) -> Vitals:
+        """Return what is in hand at this moment; for any thread."""
+        return Vitals(
+            state=state,
+            slots=self._settings.concurrency,
+            running=self._executor.running,
+            held=self._executor.held,
+            unwritten=self._settler.backlog,
+        )
 
     async def hold_beats(self) -> int | None:
         """Give no sign of life until ``resume_beats``; return the row of the registry."""
@@ -256,6 +284,8 @@ class Crew:
         self._executor.give_up_all()
         self._tell("flush")
         clean = await self._settler.wait_flushed(left()) and clean
+        if self._statistics is not None:
+            await self._statistics.stop(left(0.5))
         services = (*self._services, self._report, self._shapes, self._scheduler.service)
         await asyncio.gather(*(service.stop(min(left(0.5), 5.0)) for service in services))
         clean = await self._keeper.stop(max(left(0.5), 0.25)) and clean

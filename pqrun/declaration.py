@@ -19,7 +19,7 @@ from typing_extensions import TypedDict, Unpack
 
 from pqrun.errors import ArgumentsError, DeclarationError, DedupeKeyError, OptionError
 from pqrun.job.dedupe import DedupeTemplate, compile_template, stored_key
-from pqrun.job.options import JobOptions, check_job_type, check_payload_version, check_run_after
+from pqrun.job.options import JobOptions, check_headers, check_job_type, check_payload_version, check_run_after
 from pqrun.job.policy import BackoffPolicy, judge_retry_delay
 from pqrun.job.record import NewJob
 from pqrun.job.result import ResultCodec, result_codec
@@ -119,6 +119,8 @@ class CallOptions(TaskOptions, total=False):
     """When the job is due: an aware datetime, or a timedelta from now by the database's clock."""
     dedupe_key: str | None
     """The finished key, never expanded; None: no key for this call."""
+    headers: Mapping[str, str] | None
+    """Texts that travel beside the payload to ``ctx.job.headers``, such as a trace; they replace those of an earlier ``.options``."""
     connection: AnyConnection | AnySyncConnection
     """Write the job in the open transaction of this connection: a synchronous one for ``defer_sync``, any other for ``defer``."""
 
@@ -133,6 +135,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """The policy of this call; the task's own stays with its handler."""
     dedupe_key: str | UnsetType | None = UNSET
     """Unset: the declared one."""
+    headers: str | None = None
+    """JSON text."""
     connection: AnyConnection | AnySyncConnection | None = None
 
     def overlaid(self, **given: Unpack[CallOptions]) -> "Placement":
@@ -148,6 +152,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         if "dedupe_key" in given:
             key = given["dedupe_key"]
             changes["dedupe_key"] = None if key is None else stored_key(key)
+        if "headers" in given:
+            changes["headers"] = check_headers(given["headers"])
         if "connection" in given:
             changes["connection"] = given["connection"]
         return msgspec.structs.replace(self, **changes)
@@ -228,6 +234,7 @@ class Declared:
             delay_seconds=placement.delay_seconds,
             backoff_seconds=placement.backoff_seconds(),
             payload_version=self.version,
+            headers=placement.headers,
         )
 
     def _declared_key(self, text: str) -> str | None:

@@ -2,10 +2,11 @@
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from traceback import extract_tb
+from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -14,7 +15,7 @@ from typing_extensions import TypedDict, Unpack
 from pqrun.errors import ArgumentsError, DeclarationError
 from pqrun.handle import Call, JobHandle
 from pqrun.job.dedupe import stored_key
-from pqrun.job.options import JobOptions, check_run_after
+from pqrun.job.options import JobOptions, check_headers, check_run_after
 from pqrun.job.record import NewJob
 from pqrun.job.storable import one_line
 
@@ -39,6 +40,8 @@ class DeferralOptions(TypedDict, total=False):
     """An aware datetime, a timedelta from now by the database's clock, or None for now."""
     dedupe_key: str | None
     """The finished key, never expanded; None: no key."""
+    headers: Mapping[str, str] | None
+    """What travels beside the payload, all of it: ``{**deferral.headers, "name": "text"}`` adds to it."""
 
 
 class Deferral(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -57,6 +60,8 @@ class Deferral(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Aware, or from now by the database's clock; None: now."""
     dedupe_key: str | None
     """Finished, as it is stored."""
+    headers: Mapping[str, str] = MappingProxyType({})
+    """What travels beside the payload; empty without."""
     in_transaction: bool
     """Whether it joins a transaction of the caller's (``connection=``), which may still be rolled back."""
 
@@ -74,6 +79,8 @@ class Deferral(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         )
         due, delay = check_run_after(options.get("run_after", self.run_after))
         key = options.get("dedupe_key", self.dedupe_key)
+        headers = options.get("headers", self.headers)
+        _ = check_headers(headers)
         return msgspec.structs.replace(
             self,
             queue=checked.queue,
@@ -82,6 +89,7 @@ class Deferral(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             timeout=checked.timeout_seconds,
             run_after=due if delay is None else timedelta(seconds=delay),
             dedupe_key=None if key is None else stored_key(key),
+            headers=MappingProxyType(dict(headers or {})),
         )
 
     def __repr__(self) -> str:
@@ -137,6 +145,7 @@ def _shown(call: Call[object], in_transaction: bool) -> Deferral:
         timeout=job.timeout_seconds,
         run_after=job.run_after if job.delay_seconds is None else timedelta(seconds=job.delay_seconds),
         dedupe_key=job.dedupe_key,
+        headers=MappingProxyType({} if job.headers is None else msgspec.json.decode(job.headers)),
         in_transaction=in_transaction,
     )
 
@@ -158,6 +167,7 @@ def _checked_answer(hook: BeforeHook, shown: Deferral, answer: object) -> Deferr
         timeout=answer.timeout,
         run_after=answer.run_after,
         dedupe_key=answer.dedupe_key,
+        headers=answer.headers,
     )
 
 
@@ -172,6 +182,7 @@ def _changed(job: NewJob, shown: Deferral, original: Deferral) -> NewJob:
         max_attempts=shown.max_attempts,
         timeout_seconds=shown.timeout,
         dedupe_key=shown.dedupe_key,
+        headers=check_headers(shown.headers),
         run_after=due,
         delay_seconds=delay,
     )

@@ -28,9 +28,11 @@ from pqrun.run.journal import Journal
 from pqrun.run.lowlevel import CLEANUP, LowLevelHandler, wrap
 from pqrun.run.middleware import Middleware
 from pqrun.run.resources import LeftInTime
+from pqrun.run.vitals import Vitals, WorkerState
 from pqrun.store import PgJobStore
 from pqrun.worker_options import (
     RETENTION_DEFAULT,
+    STATISTICS_DEFAULT,
     WorkerOptions,
     check_worker_id,
     refuse_unknown,
@@ -115,6 +117,7 @@ class Worker:
         self._stop_changed: asyncio.Event | None = None  # of the running loop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_running = False
+        self._state: WorkerState = "off"
         self._opening: asyncio.Task[Any] | None = None  # the task that opens store and resources, until it has
         self._crew: Crew | None = None  # while it works
         self._stop_by: float | None = None  # loop time at which a stop under way must be over
@@ -128,6 +131,14 @@ class Worker:
     def settings(self) -> WorkerSettings:
         """The options in force, after command line, environment and constructor."""
         return self._settings
+
+    @property
+    def vitals(self) -> Vitals:
+        """What it is doing at this moment, in numbers; for metrics and health checks, in any thread."""
+        crew, state = self._crew, self._state
+        if crew is None:
+            return Vitals(state=state, slots=self._settings.concurrency)
+        return crew.vitals(state)
 
     def override(self, flags: WorkerOverrides) -> None:
         """Let command line flags win over environment and constructor; before ``run``."""
@@ -245,6 +256,7 @@ class Worker:
         if self._is_running:
             raise ConfigurationError("this worker runs already; make a second one for a second run at the same time")
         self._is_running = True
+        self._state = "starting"
         self._loop = asyncio.get_running_loop()
         self._stop_changed = asyncio.Event()
         self._opening = opening = asyncio.current_task()
@@ -260,6 +272,7 @@ class Worker:
                 raise
         finally:
             self._is_running = False
+            self._state = "off"
             self._loop = self._stop_changed = self._opening = self._crew = self._stop_by = None
             self._stops = 0
 
@@ -283,10 +296,12 @@ class Worker:
             events=self.events,
             schedules=None if self._leaves_schedules else self._schedules(),
             app=self._app,
+            statistics=self._options.get("statistics", STATISTICS_DEFAULT),
         )
         self._crew = crew
         try:
             await self._until(1, crew.start())
+            self._state = "working"
             started.set()
             await self._until(1, None)
         except asyncio.CancelledError:
@@ -296,6 +311,7 @@ class Worker:
         await self._stop_crew(crew)
 
     async def _stop_crew(self, crew: Crew) -> None:
+        self._state = "stopping"
         self._stop_by = asyncio.get_running_loop().time() + self._settings.shutdown_timeout_seconds
         await crew.stop(self._hastened())
 

@@ -16,12 +16,25 @@ from pqrun.job.storable import unstorable_reason
 from pqrun.run.middleware import Middleware, check_middleware
 from pqrun.store.ports import Connection
 
-__all__ = ["RETENTION_DEFAULT", "WorkerOptions", "check_worker_id", "refuse_unknown", "settings_of"]
+__all__ = [
+    "RETENTION_DEFAULT",
+    "STATISTICS_DEFAULT",
+    "WorkerOptions",
+    "check_worker_id",
+    "refuse_unknown",
+    "settings_of",
+]
 
 WORKER_ID_MAX = 200
 
 RETENTION_DEFAULT = timedelta(days=7)
 """Finished jobs are kept for so long."""
+
+STATISTICS_DEFAULT = timedelta(days=7)
+"""Rows of statistics are kept for so long."""
+
+STATISTICS_MAX = timedelta(days=400)
+"""A row per minute, worker, queue and task: more history than a year belongs elsewhere."""
 
 _POLICIES = {"backoff": BackoffPolicy, "idle_policy": IdlePollPolicy, "loop_error_policy": LoopErrorPolicy}
 
@@ -55,6 +68,8 @@ class WorkerOptions(TypedDict, total=False):
     """Queues to serve, None: all (of an app: "default" and those of its tasks; low-level: all). A dict gives a queue slots of its own."""
     retention: timedelta | None
     """Age at which finished jobs are deleted; None keeps them (7 days)."""
+    statistics: timedelta | None
+    """Count per minute, and keep that for so long; None counts nothing (7 days)."""
     ack: Literal["batch", "sync"]
     """"sync": a slot starts its next job only when the last one's end is written; a crash then repeats no finished work ("batch")."""
     direct_dsn: str | Callable[[], Awaitable[Connection]]
@@ -97,6 +112,8 @@ def refuse_unknown(options: WorkerOptions) -> None:
             )
         if name == "middleware":
             _check_all(value)
+        if name == "statistics":
+            _check_statistics(value)
         if name == "ack" and value not in ("batch", "sync"):
             raise OptionError(f'ack must be "batch" or "sync", got {value!r}')
         if name == "retention" and not (
@@ -105,6 +122,14 @@ def refuse_unknown(options: WorkerOptions) -> None:
             raise OptionError(
                 f"retention must be a timedelta from 0 to {DURATION_MAX.days} days, or None to keep all, got {value!r}"
             )
+
+
+def _check_statistics(value: object) -> None:
+    if value is None or (isinstance(value, timedelta) and timedelta(0) < value <= STATISTICS_MAX):
+        return
+    raise OptionError(
+        f"statistics must be a timedelta of up to {STATISTICS_MAX.days} days, or None to count nothing, got {value!r:.80}"
+    )
 
 
 def _check_all(middleware: object) -> None:

@@ -18,8 +18,11 @@ from pqrun.app import App
 from pqrun.cli.queues import parse_queues
 from pqrun.cli.signals import handled, heard
 from pqrun.cli.target import load_app
+from pqrun.cli.watching import Watching, watched
 from pqrun.config import WorkerOverrides, WorkerSettings, is_concurrency_given, resolve_worker_settings
+from pqrun.contrib.jsonlog import JsonFormatter
 from pqrun.errors import MissingExtraError
+from pqrun.health.server import BLOCKED_AFTER_DEFAULT
 from pqrun.job.serving import check_queues
 from pqrun.run.events import Event, WorkerStarted, WorkerStopped, WorkerStopping
 from pqrun.worker import Worker, WorkerOptions
@@ -38,6 +41,13 @@ class LogLevel(enum.StrEnum):
     INFO = "INFO"
     WARNING = "WARNING"
     ERROR = "ERROR"
+
+
+class LogFormat(enum.StrEnum):
+    """Values of ``--log-format``."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The App, such as shop.jobs:jobs.")]
@@ -68,7 +78,17 @@ ShutdownTimeout = Annotated[
     float | None, typer.Option(help="Seconds that stopping may take (WORKER_SHUTDOWN_TIMEOUT; 30).")
 ]
 Level = Annotated[LogLevel, typer.Option(case_sensitive=False, help="What goes to stderr, one line each.")]
+Format = Annotated[LogFormat, typer.Option(case_sensitive=False, help="Lines of text, or a JSON object per line.")]
 Uvloop = Annotated[bool, typer.Option("--uvloop", help="Run on uvloop (pip install 'pqrun[uvloop]').")]
+
+
+HealthPort = Annotated[
+    int | None, typer.Option(min=0, max=65_535, help="Serve /livez, /readyz and /metrics over HTTP (0: any free port).")
+]
+HealthHost = Annotated[str, typer.Option(help="Where to listen for them; whoever can connect can read.")]
+HealthBlockedAfter = Annotated[
+    float, typer.Option(min=0.1, help="Seconds that the event loop may stand still before /livez fails.")
+]
 
 
 def worker(
@@ -83,10 +103,14 @@ def worker(
     shutdown_grace: ShutdownGrace = None,
     shutdown_timeout: ShutdownTimeout = None,
     log_level: Level = LogLevel.INFO,
+    log_format: Format = LogFormat.TEXT,
     uvloop: Uvloop = False,
+    health_port: HealthPort = None,
+    health_host: HealthHost = "127.0.0.1",
+    health_blocked_after: HealthBlockedAfter = BLOCKED_AFTER_DEFAULT,
 ) -> None:
     """Run the jobs of an app until SIGTERM or SIGINT; a second signal cuts the grace of running jobs short."""
-    logging.basicConfig(level=log_level.value, format=LOG_FORMAT)
+    _set_up_log(log_level, log_format)
     flags = WorkerOverrides(
         enabled=enabled,
         enable_reaper=reaper_enabled,
@@ -97,14 +121,28 @@ def worker(
         shutdown_timeout=shutdown_timeout,
     )
     with handled(_leave):
-        is_clean = _work(target, flags, queues=queues, worker_id=worker_id, loop_factory=_uvloop() if uvloop else None)
+        is_clean = _work(
+            target,
+            flags,
+            Watching(health_port, health_host, health_blocked_after),
+            queues=queues,
+            worker_id=worker_id,
+            loop_factory=_uvloop() if uvloop else None,
+        )
     if not is_clean:
         raise typer.Exit(1)
+
+
+def _set_up_log(level: LogLevel, log_format: LogFormat) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else logging.Formatter(LOG_FORMAT))
+    logging.basicConfig(level=level.value, handlers=[handler])
 
 
 def _work(
     target: str,
     flags: WorkerOverrides,
+    watching: Watching,
     *,
     queues: str | None,
     worker_id: str | None,
@@ -121,7 +159,7 @@ def _work(
         return True
     built = _build(app, _as_overrides(settings, is_given), queues=named, worker_id=worker_id)
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        return runner.run(_run(built))
+        return runner.run(_run(built, app, watching))
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
@@ -164,7 +202,7 @@ def _as_overrides(settings: WorkerSettings, is_concurrency_given: bool) -> Worke
     )
 
 
-async def _run(worker: Worker) -> bool:
+async def _run(worker: Worker, app: App[Any], watching: Watching) -> bool:
     """Run until a signal; return whether everything was written in time."""
     is_up = False
     is_clean = True
@@ -181,7 +219,8 @@ async def _run(worker: Worker) -> bool:
 
     worker.events.subscribe(listen)
     with heard(asyncio.get_running_loop(), lambda _number: worker.stop()):
-        await worker.run()
+        async with watched(worker, app, watching):
+            await worker.run()
     if not is_up:
         _LOGGER.info("stopped before the worker had started")
     return is_clean

@@ -5,6 +5,7 @@ what was expected and what came.
 """
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, NoReturn
 
@@ -17,8 +18,10 @@ __all__ = [
     "DEFAULT_MAX_ATTEMPTS",
     "DEFAULT_PRIORITY",
     "DEFAULT_QUEUE",
+    "HEADERS_MAX_BYTES",
     "JobOptions",
     "check_delay",
+    "check_headers",
     "check_job_id",
     "check_job_type",
     "check_max_attempts",
@@ -34,6 +37,9 @@ __all__ = [
 DEFAULT_QUEUE: Final = "default"
 DEFAULT_PRIORITY: Final = 0
 DEFAULT_MAX_ATTEMPTS: Final = 5
+
+HEADERS_MAX_BYTES: Final = 16_384
+"""They travel with every claim of the job. ``pqrun.enqueue`` knows the number too."""
 
 _BIGINT: Final = range(-(2**63), 2**63)
 _MAX_NAME_LENGTH: Final = 200
@@ -118,6 +124,26 @@ def check_max_attempts(value: object) -> int:
 def check_payload_version(value: object, option: str = "payload_version") -> int:
     """Check the version of a payload: a whole number from 1 that fits an integer; ``option`` is what the message calls it."""
     return _checked_int(option, value, _VERSION)
+
+
+def check_headers(value: object) -> str | None:
+    """Check what is to travel beside a payload, a mapping of text to text, 16 KB as JSON at most, and return its JSON; None where empty."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        _refuse("headers", "a dict of text to text, or None for none", _type_of(value))
+    for name, text in value.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            _refuse("headers", "a dict of text to text", f"one of {type(name).__name__} to {type(text).__name__}")
+        reason = unstorable_reason(name) or unstorable_reason(text)
+        if reason is not None:
+            _refuse("headers", "text that PostgreSQL can store", f"one with {reason}")
+    if not value:
+        return None
+    encoded = msgspec.json.encode(dict(value))
+    if len(encoded) > HEADERS_MAX_BYTES:
+        _refuse("headers", f"at most {HEADERS_MAX_BYTES} bytes as JSON", f"{len(encoded)}")
+    return encoded.decode()
 
 
 def check_timeout(value: object) -> float | None:

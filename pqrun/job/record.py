@@ -38,6 +38,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Delays before the second, third … start, the last one repeating; None: the policy of the task or worker."""
     payload_version: int = 1
     """The version of the task that the payload was written for."""
+    headers: str | None = None
+    """JSON text of an object of texts; None: none."""
 
     def __repr__(self) -> str:
         return f"NewJob(job_type={self.job_type!r}, queue={self.queue!r})"
@@ -97,6 +99,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     payload_version: int
     """The version of the task that the payload was written for; 1 unless the task states another."""
     _scheduled_for: datetime | float | None
+    headers_json: str | None
+    """What travels beside the payload, as JSON text; ``headers`` decodes it."""
     status: Status
     locked_by: str | None
     _updated_at: datetime | float
@@ -130,6 +134,33 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     def updated_at(self) -> datetime:
         """When the row was last written."""
         return _as_datetime(self._updated_at)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What travels beside the payload, such as the trace that it was deferred in, decoded anew on each access; empty without."""
+        if self.headers_json is None:
+            return {}
+        headers: dict[str, object] = msgspec.json.decode(self.headers_json)
+        return {
+            name: text for name, text in headers.items() if isinstance(text, str)
+        }  # written by hand it may hold anything
+
+    @property
+    def waited_seconds(self) -> float | None:
+        """How long it had been due when it was claimed, by the database's clock.
+
+        None where nobody has claimed it, and where a worker that died or stopped had started it before: it has not waited since it was due.
+        """
+        locked = self._locked_at
+        if locked is None or self.lost or self.releases:
+            return None
+        due, made = self._run_after, self._created_at
+        if (
+            isinstance(locked, float) and isinstance(due, float) and isinstance(made, float)
+        ):  # a claim: asked for each of them
+            return max(locked - max(due, made), 0.0)
+        waited = _as_datetime(locked) - max(_as_datetime(due), _as_datetime(made))
+        return max(waited.total_seconds(), 0.0)
 
     @property
     def payload(self) -> JsonObject:

@@ -46,7 +46,7 @@ from pqrun.run.threads import ThreadCall, start_in_thread
 from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection
 
-__all__ = ["Attempt", "Completed", "Completions", "Surroundings", "delay_before_next"]
+__all__ = ["Attempt", "Completed", "Completions", "Surroundings", "delay_before_next", "is_ran_out"]
 
 VERIFY_SECONDS = 0.5
 """Pause between looks for a completion while the database does not answer."""
@@ -362,3 +362,10 @@ class Attempt:
     def _counts(self) -> Counts:
         job = self.job
         return Counts(job.attempts, job.max_attempts, job.lost, job.releases, job.snoozes)
+
+
+def is_ran_out(outcome: Outcome | Completed | None) -> bool:
+    """Whether the handler ran to an end of its own: then its time is a measure of its task, also where it chose to come back."""
+    return isinstance(outcome, (Done, Completed, Retrying, Failed)) or (
+        isinstance(outcome, Snoozed) and outcome.is_chosen
+    )

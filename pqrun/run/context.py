@@ -47,13 +47,14 @@ class Reports(Protocol):
 
 
 class JobLogger(logging.LoggerAdapter[logging.Logger]):
-    """The logger ``pqrun.job``: each record starts with the job, and has ``job_id``, ``job_type`` and ``attempt`` as attributes.
+    """The logger ``pqrun.job``: each record starts with the job, and has ``job_id``, ``job_type``, ``queue``, ``attempt`` as attributes.
 
     ``extra=`` of a call is kept beside them.
     """
 
     def __init__(self, job: Job) -> None:
-        super().__init__(_LOGGER, {"job_id": job.id, "job_type": job.job_type, "attempt": job.attempts})
+        named = {"job_id": job.id, "job_type": job.job_type, "queue": job.queue, "attempt": job.attempts}
+        super().__init__(_LOGGER, named)
         # One line without conversions: a name must forge no second record, and its percent signs are none of the caller's.
         name = one_line(job.job_type).replace("%", "\\x25")
         self._prefix = f"[{name} id={job.id} attempt={job.attempts}] "

@@ -55,9 +55,10 @@ StopStep: TypeAlias = Literal["stop fetching", "wait", "cancel", "give up", "flu
 
 
 class Picked(msgspec.Struct, frozen=True):
-    """A handler is about to start."""
+    """A handler is about to start; ``waited_seconds`` after its job was due, None where a worker that died or stopped had it before."""
 
     job: Job
+    waited_seconds: float | None = None
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -70,25 +71,31 @@ class Done(msgspec.Struct, frozen=True):
 class Retrying(msgspec.Struct, frozen=True):
     """A failed attempt was written, ``RetryAfter`` included; the next starts in ``delay_seconds``.
 
-    ``error`` is its type and message on one line, escaped.
+    ``error`` is its type and message on one line, escaped; ``duration_ms`` how long the handler ran.
     """
 
     job: Job
     error: str
     delay_seconds: float
+    duration_ms: int | None = None
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """FAILED was written, after ``Abort`` too. ``error`` is its type and message on one line, escaped."""
+    """FAILED was written, after ``Abort`` too.
+
+    ``error`` is its type and message on one line, escaped; ``duration_ms`` how long the handler ran, None where it did not.
+    """
 
     job: Job
     error: str
+    duration_ms: int | None = None
 
 
 class JobCancelled(msgspec.Struct, frozen=True):
-    """CANCELLED was written for a job that was running."""
+    """CANCELLED was written for a job that was claimed; ``duration_ms``: how long its handler ran, None where that is not known."""
 
     job: Job
+    duration_ms: int | None = None
 
 
 class Released(msgspec.Struct, frozen=True):
@@ -130,13 +137,15 @@ class NeedsNewerCode(msgspec.Struct, frozen=True):
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """The reaper of this worker took a job back from a dead worker, or timed it out; ``status`` is what it is now."""
+    """The reaper of this worker took a job back from a dead worker (``is_lost``), or timed it out; ``status`` is what it is now."""
 
     job_id: int
     job_type: str
     worker_id: str
     status: str
     error: str
+    queue: str
+    is_lost: bool
 
 
 class ClaimLost(msgspec.Struct, frozen=True):

@@ -11,13 +11,13 @@ import contextvars
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from pqrun.job.outcome import Counts, Done, Failed, Outcome, Retrying, Snoozed, decide_release
+from pqrun.job.outcome import Counts, Outcome, decide_release
 from pqrun.job.pause import NO_PAUSES, Pauses
 from pqrun.job.record import Claim, Job
 from pqrun.job.serving import Serving
 from pqrun.run import events
 from pqrun.run.alarm import Alarm
-from pqrun.run.attempt import Attempt, Completed, Surroundings
+from pqrun.run.attempt import Attempt, Completed, Surroundings, is_ran_out
 from pqrun.run.blockage import InHand
 from pqrun.run.context import CancelReason
 from pqrun.run.events import Events
@@ -56,6 +56,8 @@ class Executor:
         deliver_and_wait: Callable[[Job, Outcome], Awaitable[None]] | None,
         on_room: Callable[[GroupName], None],
         is_backlogged: Callable[[], bool],
+        on_start: Callable[[Job, float], None] | None = None,
+        on_done: Callable[[Job, int], None] | None = None,
     ) -> None:
         self._handlers = handlers
         self._around = around
@@ -67,6 +69,9 @@ class Executor:
         self._deliver_and_wait = deliver_and_wait
         self._on_room = on_room
         self._is_backlogged = is_backlogged  # outcomes pile up unwritten: start nothing more
+        # Told of each start, and of the seconds from claim to slot, for less than an event costs.
+        self._on_start = on_start
+        self._on_done = on_done  # told of each job that its own handler has completed
         self._context = contextvars.copy_context()  # each attempt runs in a copy: nothing leaks from job to job
         self._running: dict[Claim, Attempt] = {}
         self._reporting: dict[Claim, Outcome | Completed | None] = {}  # held back until the last report is written
@@ -133,6 +138,11 @@ class Executor:
         """How many handlers run in slots."""
         return len(self._running)
 
+    @property
+    def held(self) -> int:
+        """How many claims wait for a slot."""
+        return sum(len(group.waiting) for group in self._groups.all)
+
     # What fetching brings.
 
     def take(self, jobs: Sequence[Job]) -> None:
@@ -153,9 +163,10 @@ class Executor:
     async def take_alone(self, job: Job) -> None:
         """Start a job that was running when its worker died, with nothing else starting around it."""
         self._is_alone = True
+        came = time.monotonic()
         try:
             if await self._wait_alone(job) and not self._pauses.takes_back(job):
-                self._start(job, self._groups.of(job.queue))
+                self._start(job, came, self._groups.of(job.queue))
                 claim = Claim(job.id, job.claim_id or 0)
                 await self._wait_until(lambda: claim not in self._running, ALONE_SECONDS)
             else:
@@ -282,19 +293,22 @@ class Executor:
 
     def _fill(self, group: Group) -> None:
         while group.waiting and group.running < group.limit and not (self._is_alone or self._is_closed):
-            self._start(group.waiting.popleft()[0], group)
+            self._start(*group.waiting.popleft(), group)
 
     def _fill_all(self) -> None:
         for group in self._groups.all:
             self._fill(group)
 
-    def _start(self, job: Job, group: Group) -> None:
+    def _start(self, job: Job, came: float, group: Group) -> None:
         attempt = Attempt(job, self._handlers[job.job_type], self._around)
         self._last_start = attempt.started
         self._running[attempt.claim] = attempt
         group.running += 1
+        if self._on_start is not None:
+            self._on_start(job, attempt.started - came)
         if self._tells_picked:
-            self._events.emit(events.Picked(job))
+            waited = job.waited_seconds
+            self._events.emit(events.Picked(job, None if waited is None else waited + attempt.started - came))
         # The attempt keeps its task alive: the loop itself holds tasks weakly.
         attempt.task = asyncio.get_running_loop().create_task(self._run(attempt), context=self._context.copy())
         if job.timeout_seconds is not None:
@@ -340,12 +354,10 @@ class Executor:
             if not attempt.is_completed:  # else its own transaction decides, and has not yet
                 self._events.emit(events.ClaimLost(attempt.job))
         elif isinstance(outcome, Completed):
-            self._events.emit(events.Done(attempt.job, attempt.duration_ms))
+            self._completed(attempt)
         elif not is_delivered:
             self._deliver(attempt.job, outcome)
-        if isinstance(outcome, (Done, Completed, Retrying, Failed)) or (
-            isinstance(outcome, Snoozed) and outcome.is_chosen  # its handler has run to its end
-        ):
+        if is_ran_out(outcome):
             now = time.monotonic()
             group.prefetch.ended(attempt.job.job_type, now - attempt.started, now)
         self._changed.set()
@@ -381,9 +393,15 @@ class Executor:
             case None:
                 pass  # the outcome was decided when it was given up
             case Completed():
-                self._events.emit(events.Done(attempt.job, attempt.duration_ms))
+                self._completed(attempt)
             case _:  # its transaction is over and has not committed: nobody else would write anything
                 self._deliver(attempt.job, outcome)
+
+    def _completed(self, attempt: Attempt) -> None:
+        duration = attempt.duration_ms
+        if self._on_done is not None:
+            self._on_done(attempt.job, duration)
+        self._events.emit(events.Done(attempt.job, duration))
 
     def _release(self, job: Job) -> None:
         counts = Counts(job.attempts, job.max_attempts, job.lost, job.releases)

@@ -23,6 +23,8 @@ TOLD_ERRORS = 5
 class Journal:
     """A subscriber that writes the log; costs nothing where the level is off.
 
+    Each record carries its event as ``pqrun_event``, for formatters that write fields.
+
     A duty that meets errors in a row, because the database is away say, warns once, of the first; each retry is DEBUG, or INFO where it
     says something new; and one line tells that it goes on.
     """
@@ -41,7 +43,7 @@ class Journal:
             self._level_of(event) if isinstance(event, events.LoopFailed) else _LEVELS.get(type(event), logging.INFO)
         )
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, "%s", _line(event))
+            self._logger.log(level, "%s", _line(event), extra={"pqrun_event": event})
 
     def _level_of(self, failed: events.LoopFailed) -> int:
         if failed.consecutive == 1:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pqrun.errors import HandlerTimeout
+from pqrun.job import outcome as outcomes
 from pqrun.job.failure import FailureKind, failure_of
 from pqrun.job.outcome import Failed, Retrying, decide_after_failure
 from pqrun.job.policy import BackoffPolicy, LoopErrorPolicy, judge_retry_delay
@@ -162,9 +163,11 @@ class Reaper:
         )
 
     def _tell(self, reaped: list[Reaped]) -> None:
-        for job_type, worker_id, outcome, settled in reaped:
+        for job_type, worker_id, outcome, settled, queue in reaped:
             error = one_line(error_summary(outcome.error))
-            self._events.emit(Recovered(settled.claim.job_id, job_type, worker_id, settled.status.value, error))
+            is_lost = isinstance(outcome, outcomes.Recovered) or (isinstance(outcome, Failed) and outcome.is_lost)
+            status = settled.status.value
+            self._events.emit(Recovered(settled.claim.job_id, job_type, worker_id, status, error, queue, is_lost))
 
 
 class UnservedReport:

@@ -61,11 +61,18 @@ class Settler:
     """Writes outcomes; see the module's docstring."""
 
     def __init__(
-        self, store: Settlements, *, events: Events, policy: LoopErrorPolicy, on_due: Callable[[float], None]
+        self,
+        store: Settlements,
+        *,
+        events: Events,
+        policy: LoopErrorPolicy,
+        on_due: Callable[[float], None],
+        on_done: Callable[[Job, int], None] | None = None,
     ) -> None:
         self._store = store
         self._events = events
         self._on_due = on_due  # told when a retry of ours is due, in seconds
+        self._on_done = on_done  # told of each DONE that was written, for less than an event costs
         self._pending: list[_Pending] = []  # appended by the executor, taken by the tick
         self._in_flight: list[_Pending] = []  # written by the tick alone; non-empty after a failure too
         self._in_doubt = False  # the last try may have been written
@@ -231,26 +238,38 @@ class Settler:
     def _tell_written(self, pending: _Pending, settled: Settled) -> None:
         job, outcome = pending.job, pending.outcome
         if settled.status is Status.CANCELLED:
-            self._events.emit(events.JobCancelled(job))
+            self._events.emit(events.JobCancelled(job, _duration_of(outcome)))
             return
         match outcome:
             case outcomes.Done():
+                if self._on_done is not None:
+                    self._on_done(job, outcome.duration_ms)
                 if self._tells_done:
                     self._events.emit(events.Done(job, outcome.duration_ms))
             case outcomes.Retrying():
-                self._events.emit(events.Retrying(job, one_line(error_summary(outcome.error)), outcome.delay_seconds))
+                error = one_line(error_summary(outcome.error))
+                self._events.emit(events.Retrying(job, error, outcome.delay_seconds, outcome.duration_ms))
                 self._on_due(max(settled.due_in_seconds or 0.0, 0.0))
             case outcomes.Snoozed():
                 self._events.emit(_snoozed(job, outcome))
                 self._on_due(max(settled.due_in_seconds or 0.0, 0.0))
             case outcomes.Failed():
-                self._events.emit(events.Failed(job, one_line(error_summary(outcome.error))))
+                error = one_line(error_summary(outcome.error))
+                self._events.emit(events.Failed(job, error, outcome.duration_ms))
             case outcomes.Released():
                 self._events.emit(events.Released(job, outcome.started))
             case outcomes.Cancelled() | outcomes.Recovered():
                 pass  # a worker writes Cancelled as CANCELLED, handled above; only reapers recover
             case _:
                 assert_never(outcome)
+
+
+def _duration_of(outcome: Outcome) -> int | None:
+    match outcome:
+        case outcomes.Done() | outcomes.Retrying() | outcomes.Failed() | outcomes.Cancelled():
+            return outcome.duration_ms
+        case _:
+            return None
 
 
 def _snoozed(job: Job, outcome: outcomes.Snoozed) -> events.Snoozed | events.PutAside:

@@ -44,7 +44,7 @@ COPY_PIECE = 1_000
 
 _COLUMNS = (
     *("id", "payload", "job_type", "queue", "priority", "max_attempts", "timeout_seconds", "backoff_seconds"),
-    "payload_version",
+    *("payload_version", "headers"),
 )
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
@@ -83,6 +83,7 @@ def _columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
         [j.delay_seconds for j in jobs],
         [None if j.backoff_seconds is None else _delays(j.backoff_seconds) for j in jobs],
         [j.payload_version for j in jobs],
+        [j.headers for j in jobs],
     )
 
 
@@ -193,8 +194,8 @@ async def _pieces(ids: Sequence[int], jobs: Sequence[NewJob]) -> AsyncIterator[b
     for start in range(0, len(jobs), COPY_PIECE):
         lines = []
         for job_id, job in zip(ids[start : start + COPY_PIECE], jobs[start : start + COPY_PIECE], strict=True):
-            name, version = job.job_type, job.payload_version
-            kind = (name, job.queue, job.priority, job.max_attempts, job.timeout_seconds, job.backoff_seconds, version)
+            options = (job.queue, job.priority, job.max_attempts, job.timeout_seconds, job.backoff_seconds)
+            kind = (job.job_type, *options, job.payload_version, job.headers)
             tail = tails.get(kind)
             if tail is None:
                 tail = tails[kind] = _tail(job)
@@ -207,5 +208,6 @@ async def _pieces(ids: Sequence[int], jobs: Sequence[NewJob]) -> AsyncIterator[b
 def _tail(job: NewJob) -> str:
     timeout = "\\N" if job.timeout_seconds is None else repr(job.timeout_seconds)
     backoff = "\\N" if job.backoff_seconds is None else _delays(job.backoff_seconds)
+    headers = "\\N" if job.headers is None else job.headers.replace("\\", "\\\\")
     names = f"{job.job_type.translate(_ESCAPES)}\t{job.queue.translate(_ESCAPES)}"
-    return f"{names}\t{job.priority}\t{job.max_attempts}\t{timeout}\t{backoff}\t{job.payload_version}"
+    return f"{names}\t{job.priority}\t{job.max_attempts}\t{timeout}\t{backoff}\t{job.payload_version}\t{headers}"

@@ -51,6 +51,7 @@ class Reaped(NamedTuple):
     worker_id: str
     outcome: Recovered | Failed | Retrying
     settled: Settled
+    queue: str
 
 
 class Overdue(NamedTuple):
@@ -98,6 +99,7 @@ async def _reap(
             decided[s.claim.job_id][0]["worker_id"],
             decided[s.claim.job_id][1],
             s,
+            decided[s.claim.job_id][0]["queue"],
         )
         for s in written
     ]

@@ -12,21 +12,11 @@ from typing_extensions import Unpack
 
 from pqrun.errors import ConfigurationError
 from pqrun.job.attempts import ErrorGroup, JobAttempt
-from pqrun.job.dedupe import stored_key
+from pqrun.job.by_name import job_by_name
 from pqrun.job.filter import JobFilter
-from pqrun.job.options import (
-    check_job_id,
-    check_job_type,
-    check_max_attempts,
-    check_payload_version,
-    check_priority,
-    check_queue,
-    check_run_after,
-    check_timeout,
-)
+from pqrun.job.options import check_job_id
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.record import Enqueued, Job, NewJob
-from pqrun.job.storable import dump_object
 from pqrun.store import attempts, intervening
 from pqrun.store.attempts import GroupOptions
 from pqrun.store.awaiting import Awaiting
@@ -227,26 +217,27 @@ class PgJobStore(Awaiting, QueueControl):
         max_attempts: int = 5,
         timeout_seconds: float | None = None,
         payload_version: int = 1,
+        headers: Mapping[str, str] | None = None,
         connection: AnyConnection | None = None,
     ) -> int:
         """Add a job and return its id: that of the active job where ``dedupe_key`` (a finished key, per job_type) is taken.
 
         ``payload`` is a JSON object; ``run_after`` an aware datetime or a delay; ``priority`` a smallint, higher first;
-        ``payload_version`` the version of the task that the payload was made for; ``connection`` joins the caller's transaction
-        (asyncpg, SQLAlchemy or psycopg). Raises PayloadError, OptionError or DedupeKeyError before anything is written.
+        ``payload_version`` the version of the task that the payload was made for; ``headers`` texts that travel beside it;
+        ``connection`` joins the caller's transaction (asyncpg, SQLAlchemy or psycopg). Raises PayloadError, OptionError or DedupeKeyError
+        before anything is written.
         """
-        due, delay = check_run_after(run_after)
-        job = NewJob(
-            job_type=check_job_type(job_type),
-            payload=dump_object(payload, "payload"),
-            queue=check_queue(queue),
-            priority=check_priority(priority),
-            max_attempts=check_max_attempts(max_attempts),
-            timeout_seconds=check_timeout(timeout_seconds),
-            dedupe_key=None if dedupe_key is None else stored_key(dedupe_key),
-            run_after=due,
-            delay_seconds=delay,
-            payload_version=check_payload_version(payload_version),
+        job = job_by_name(
+            job_type,
+            payload,
+            queue=queue,
+            dedupe_key=dedupe_key,
+            run_after=run_after,
+            priority=priority,
+            max_attempts=max_attempts,
+            timeout_seconds=timeout_seconds,
+            payload_version=payload_version,
+            headers=headers,
         )
         return (await self.enqueue_jobs([job], connection=connection))[0].id
 

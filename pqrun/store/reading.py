@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Final
 
 import asyncpg
@@ -14,8 +15,10 @@ from pqrun.job.listing import JobCount, Listing
 from pqrun.job.options import check_job_id
 from pqrun.job.registered import RegisteredWorker
 from pqrun.job.state import Status
+from pqrun.job.statistics import StatisticsRow
 from pqrun.store.link import Link
 from pqrun.store.listing import LIST_SECONDS, count_jobs, list_jobs
+from pqrun.store.statistics import StatisticsBy, read_arguments, statistics_row
 
 __all__ = ["Reading"]
 
@@ -88,3 +91,21 @@ class Reading(ABC):
         rows = await self.run("list_workers", BEAT_SECONDS, WORKERS_MOST)
         decoded = ({name: msgspec.json.decode(row[name] or "{}") for name in ("slots", "wanted")} for row in rows)
         return [RegisteredWorker(**{**row, **texts}) for row, texts in zip(rows, decoded, strict=True)]
+
+    async def statistics(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        step: timedelta = timedelta(minutes=1),
+        by: StatisticsBy = "queue",
+        queue: str | None = None,
+        job_type: str | None = None,
+    ) -> list[StatisticsRow]:
+        """Return what all workers counted from ``since`` on and before ``until``, a row per step of time and queue, task, or all together.
+
+        The first step begins at ``since``, which is best a full minute; a step in which nothing happened has no row. ``queue`` and
+        ``job_type``: only of these. A worker adds its minute up to some seconds after its end. Raises OptionError.
+        """
+        rows = await self.run("read_statistics", *read_arguments(since, until, step, by, queue, job_type))
+        return [statistics_row(row) for row in rows]

@@ -15,7 +15,7 @@ from pqrun.job.progress import Report
 from pqrun.job.record import Claim, Job
 from pqrun.job.schedule import preview
 from pqrun.job.state import Status
-from pqrun.store import attempts, checking, maintaining, reporting, schedules, settling
+from pqrun.store import attempts, checking, maintaining, reporting, schedules, settling, statistics
 from pqrun.store.attempts import PrunedAttempts
 from pqrun.store.checking import Noted
 from pqrun.store.claiming import ClaimBatch, Claimer, Lane, Promotion, Survey
@@ -28,6 +28,7 @@ from pqrun.store.ports import AnyConnection, AnySyncConnection
 from pqrun.store.reporting import Swept
 from pqrun.store.schedules import DueSchedules, Fired, Firing
 from pqrun.store.settling import Renewal, Settled
+from pqrun.store.statistics import Minute
 
 __all__ = ["WorkStore"]
 
@@ -61,6 +62,11 @@ class WorkStore:
         """Claim for this row of the registry from now on."""
         self._worker = worker
         self._claimer = Claimer(self._claims, worker=worker, worker_id=self._worker_id)
+
+    @property
+    def worker(self) -> int:
+        """The row of the registry that is claimed for."""
+        return self._worker
 
     @property
     def is_registered(self) -> bool:
@@ -199,6 +205,16 @@ class WorkStore:
     async def prune_attempts(self, *, after_job_id: int) -> PrunedAttempts:
         """Delete a piece of the attempts whose jobs are gone."""
         return await attempts.prune_attempts(self._maintenance, after_job_id=after_job_id)
+
+    # Counting.
+
+    async def add_statistics(self, minutes: Sequence[Minute]) -> float:
+        """Add what was counted; return the database's clock."""
+        return await statistics.add_minutes(self._maintenance, minutes)
+
+    async def prune_statistics(self, *, age_seconds: float) -> bool:
+        """Delete a piece of what is older; return whether there may be more."""
+        return await statistics.prune_minutes(self._maintenance, age_seconds=age_seconds)
 
     # Scheduling.
 

@@ -170,6 +170,7 @@ async def _work(
         queues=queues,
         concurrency=concurrency,
         retention=None,
+        statistics=None,
         shutdown_grace=0.0,  # in the rule nothing runs at the end; at a limit, what runs is to be cut off
         shutdown_timeout=5.0,
         environ={},  # what sets the workers of production is not for tests

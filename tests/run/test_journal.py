@@ -27,7 +27,7 @@ MADE: dict[type, Event] = {
         events.Snoozed(JOB, 15.0, 3, "the bank is closed"),
         events.PutAside(JOB, 15.0),
         events.NeedsNewerCode(HOSTILE, 3, 2, 7),
-        events.Recovered(7, HOSTILE, HOSTILE, "READY", "lost its worker once"),
+        events.Recovered(7, HOSTILE, HOSTILE, "READY", "lost its worker once", "default", True),
         events.ClaimLost(JOB),
         events.StopRequested(JOB, "timeout"),
         events.LateReturn(JOB),

@@ -69,7 +69,7 @@ class Yard:
         found, self.overdue = self.overdue, []
         self.decided += map(decide, found)
         return [
-            Reaped(o.job_type, "w", d, Settled(o.claim, Status.SCHEDULED, 1.0))
+            Reaped(o.job_type, "w", d, Settled(o.claim, Status.SCHEDULED, 1.0), "default")
             for o, d in zip(found, self.decided, strict=False)
         ]
 
@@ -92,7 +92,9 @@ class Yard:
 
 def reaped(job_id: int, *, worker_id: str = "dead") -> Reaped:
     claim = Claim(job_id, job_id + 1000)
-    return Reaped("t", worker_id, Recovered(claim, "lost its worker once"), Settled(claim, Status.READY, None))
+    return Reaped(
+        "t", worker_id, Recovered(claim, "lost its worker once"), Settled(claim, Status.READY, None), "default"
+    )
 
 
 def make_reaper(
@@ -158,7 +160,7 @@ async def test_jobs_of_dead_workers_are_taken_back_piece_by_piece_and_told() -> 
     reaper = make_reaper(yard, told)
     reaper.service.start()
     last = await heard.wait_for(events.Recovered, count=PIECE_ROWS + 1)
-    assert last == events.Recovered(PIECE_ROWS, "t", "a\nb", "READY", "lost its worker once")
+    assert last == events.Recovered(PIECE_ROWS, "t", "a\nb", "READY", "lost its worker once", "default", True)
     assert await reaper.service.stop(30)
 
 

@@ -140,11 +140,11 @@ async def test_each_kind_of_outcome_has_its_event(book: Book) -> None:
         book.settler.submit(job, outcome)
     await book.flushed()
     assert book.heard.seen == [
-        events.Retrying(jobs[0], "ValueError: a\\x1b[31mb", 5.0),
-        events.Failed(jobs[1], "ValueError: a\\x1b[31mb"),
+        events.Retrying(jobs[0], "ValueError: a\\x1b[31mb", 5.0, 1),
+        events.Failed(jobs[1], "ValueError: a\\x1b[31mb", 1),
         events.Released(jobs[2], True),
         events.Released(jobs[3], False),
-        events.JobCancelled(jobs[4]),
+        events.JobCancelled(jobs[4], 1),
     ]
     assert book.due == [5.0]
 
@@ -243,7 +243,7 @@ async def test_a_cancel_that_was_written_in_doubt_is_told_as_a_cancel(book: Book
     book.ledger.after = [DatabaseUnavailableError("the connection broke")]
     book.submit(job)
     await book.flushed()
-    assert book.heard.of(events.JobCancelled) == [events.JobCancelled(job)]
+    assert [told.job for told in book.heard.of(events.JobCancelled)] == [job]
 
 
 async def test_a_write_in_doubt_whose_claim_was_lost_is_told_as_lost(book: Book) -> None:

@@ -311,7 +311,14 @@ async def test_an_insert_of_many_joins_what_it_inserted_without_comparing_all_wi
 ) -> None:
     count = 2000
     columns = [["t"] * count, ["{}"] * count, ["default"] * count, [0] * count, [5] * count, [None] * count]
-    columns += [[f"new{n}" for n in range(count)], [None] * count, [None] * count, [None] * count, [1] * count]
+    columns += [
+        [f"new{n}" for n in range(count)],
+        [None] * count,
+        [None] * count,
+        [None] * count,
+        [1] * count,
+        [None] * count,
+    ]
     async with explaining(seeded, kept=False) as explainer:
         plan = await explainer.plan("enqueue", *columns, True, generic=generic)
     assert plan.buffers <= count * BUFFERS_PER_ROW, plan.text
@@ -387,6 +394,15 @@ async def test_history_is_pruned_by_its_index(seeded: str, generic: bool) -> Non
         assert idle.buffers < 50, idle.text
 
 
+@modes
+async def test_queues_are_measured_by_the_indexes_of_their_states(seeded: str, generic: bool) -> None:
+    async with explaining(seeded, kept=True) as explainer:
+        plan = await explainer.plan("measure_queues", 1000, 1000, generic=generic)
+        by_state = {"jobs_active_ready", "jobs_active_suspect", "jobs_active_due", "jobs_active_running"}
+        assert plan.indexes.keys() <= by_state, plan.text
+        assert "jobs_active" not in plan.scanned, plan.text
+
+
 async def test_plans_made_while_the_tables_were_empty_use_indexes(databases: Databases) -> None:
     """A kept connection keeps its plans; these are made once, maybe on a quiet night."""
     dsn = await databases.clone()
@@ -425,6 +441,7 @@ async def test_plans_made_while_the_tables_were_empty_use_indexes(databases: Dat
         "find_unserved": (100, 100),
         "find_queues": (100, 100),
         "prune": (1.0, 100),
+        "measure_queues": (100, 100),
         "prune_attempts": (0, 100),
     }
     async with explaining(dsn, kept=True) as explainer, connected(dsn) as connection:

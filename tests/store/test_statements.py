@@ -32,6 +32,7 @@ _CLAIMED = {
     "backoff_seconds": "float8[]",
     "payload_version": "int4",
     "scheduled_for": "float8",
+    "headers": "text",
 }
 _STORED = {
     "id": "int8",
@@ -54,6 +55,7 @@ _STORED = {
     "backoff_seconds": "float8[]",
     "payload_version": "int4",
     "scheduled_for": "timestamptz",
+    "headers": "text",
     "status": "text",
     "locked_by": "text",
     "updated_at": "timestamptz",
@@ -66,12 +68,14 @@ _TAKEN_BACK = {
     "id": "int8",
     "claim_id": "int8",
     "job_type": "text",
+    "queue": "text",
     "attempts": "int4",
     "max_attempts": "int4",
     "lost": "int4",
     "releases": "int4",
     "worker_id": "text",
 }
+_JSON = {"payload_json": "payload", "headers_json": "headers", "result_json": "result"}
 _ATTEMPT = {
     "id": "int8",
     "job_id": "int8",
@@ -107,11 +111,30 @@ _DONE = {"id": "int8", "is_requested": "bool", "messages": "int8"}
 _WAITING = {"id": "int8", "job_type": "text", "payload_version": "int4", "payload": "text"}
 
 EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
+    "add_audit": ("text text text int8 int8 int8 int8 text", {"id": "int8"}),
+    "add_operation": ("text text text text int8[]", {"id": "int8"}),
     "add_schedule": (
         "text text text text int2 int4 float8 text float8[] text text float8 text text float8 int4 timestamptz bool",
         {"name": "text", "told": "bool"},
     ),
+    "advance_operation": ("int8 int8 int8 int8 int8 text text", {"is_stopped": "bool"}),
+    "add_statistics": ("float8[] int8[] text[] text[] text[] text[] text[]", {"clock": "float8"}),
     "announce": ("text[] int2[] bool", {"told": "int8"}),
+    "audit_job": (
+        "int8 int4",
+        {
+            "id": "int8",
+            "at": "timestamptz",
+            "actor": "text",
+            "action": "text",
+            "target": "text",
+            "job_id": "int8",
+            "made_id": "int8",
+            "operation_id": "int8",
+            "jobs": "int8",
+            "outcome": "text",
+        },
+    ),
     "await": ("text", {"told": "bool"}),
     "beat": (
         "int8",
@@ -126,12 +149,66 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "begin_selection": ("", {"now": "timestamptz", "last_id": "int8"}),
+    "browse_jobs": (
+        (
+            "text int8 int4 int4 int8[] text[] text[] text[] int2[] text[] text text timestamptz timestamptz timestamptz "
+            "timestamptz timestamptz timestamptz text[] text[] int4 int4"
+        ),
+        {
+            "looked": "int8",
+            "matched": "int8",
+            "last_id": "int8",
+            "now": "timestamptz",
+            "id": "int8",
+            "queue": "text",
+            "job_type": "text",
+            "priority": "int2",
+            "attempts": "int4",
+            "max_attempts": "int4",
+            "run_after": "timestamptz",
+            "locked_at": "timestamptz",
+            "dedupe_key": "text",
+            "last_error": "text",
+            "created_at": "timestamptz",
+            "snoozes": "int4",
+            "status": "text",
+            "locked_by": "text",
+            "finished_at": "timestamptz",
+            "duration_ms": "int8",
+            "cancel_requested_at": "timestamptz",
+        },
+    ),
     "bury": ("int8[] int8[]", {"id": "int8", "worker_id": "text"}),
     "cancel": ("int8", {"outcome": "text", "told": "int8", "announced": "int8"}),
     "cancel_many": ("int8[] text[]", _DONE),
     "claim": ("text[] int2[] int8[] text[] int4 int4 int8 text int4 text[] int8[]", _CLAIMED),
     "claim_suspect": ("text[] text[] int8 text int8[]", _CLAIMED),
+    "count_active": (
+        "int4",
+        {
+            "looked": "int8",
+            "now": "timestamptz",
+            "queue": "text",
+            "job_type": "text",
+            "status": "text",
+            "jobs": "int8",
+            "again": "int8",
+            "oldest_due": "timestamptz",
+        },
+    ),
     "count_due": ("text[] text[]", {"due": "int8"}),
+    "count_finished": (
+        "float8 int4",
+        {
+            "looked": "int8",
+            "queue": "text",
+            "job_type": "text",
+            "status": "text",
+            "jobs": "int8",
+            "duration_ms": "int8",
+        },
+    ),
+    "count_operation": ("int8 int8 int8 int8[] bool text", {"id": "int8"}),
     "count_waiting": (
         "int8 int4 int4",
         {
@@ -154,12 +231,13 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         "text text text text int2 int4 float8 text float8[] text text float8 text text float8 int4 timestamptz int8",
         {"name": "text", "told": "bool"},
     ),
+    "end_operation": ("int8 text text text", {"id": "int8"}),
     "enqueue": (
-        "text[] text[] text[] int2[] int4[] float8[] text[] text[] float8[] text[] int4[] bool",
+        "text[] text[] text[] int2[] int4[] float8[] text[] text[] float8[] text[] int4[] text[] bool",
         {"position": "int4", "id": "int8"},
     ),
     "enqueue_one": (
-        "text text text int2 int4 float8 text text float8 text int4 bool",
+        "text text text int2 int4 float8 text text float8 text int4 text bool",
         {"position": "int4", "id": "int8", "told": "text"},
     ),
     "find_active": ("text[] text[]", {"position": "int4", "id": "int8"}),
@@ -185,6 +263,32 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "find_error_groups": ("text[] text timestamptz int8 int4 int4 int4 float8", _GROUP),
     "find_forgotten": ("int8 int8[] int4", _CLAIMED),
     "find_lost": ("int4", _TAKEN_BACK),
+    "find_operations": (
+        "int8 int8 int4",
+        {
+            "id": "int8",
+            "actor": "text",
+            "action": "text",
+            "arguments": "text",
+            "query": "text",
+            "state": "text",
+            "matched": "int8",
+            "looked": "int8",
+            "is_cut": "bool",
+            "position": "int8",
+            "done": "int8",
+            "requested": "int8",
+            "reasons": "text",
+            "refusals": "text",
+            "error": "text",
+            "created_at": "timestamptz",
+            "started_at": "timestamptz",
+            "ended_at": "timestamptz",
+            "stop_asked_at": "timestamptz",
+            "beat_seconds": "float8",
+            "now": "timestamptz",
+        },
+    ),
     "find_orphans": ("float8 float8 int4", _TAKEN_BACK),
     "find_overdue": ("float8 int4", _TAKEN_BACK | {"timeout_seconds": "float8", "backoff_seconds": "float8[]"}),
     "find_pauses": ("", {"kind": "text", "name": "text", "paused_at": "timestamptz", "reason": "text"}),
@@ -337,6 +441,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "inspect_many": ("int8[]", {"id": "int8", "status": "text", "holder": "int8"}),
+    "leave_turn": ("text int8", {"duty": "text"}),
     "explain": (
         "int8 float8 int4 int4",
         {
@@ -399,8 +504,41 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "list_active": ("text[] int4", _STORED | {"in_seconds": "float8"}),
     "list_claims": ("int8", {"id": "int8"}),
+    "list_migrations": ("", {"version": "int4", "name": "text", "applied_at": "timestamptz"}),
+    "list_running": (
+        "int8 int4",
+        {
+            "id": "int8",
+            "job_type": "text",
+            "queue": "text",
+            "attempts": "int4",
+            "max_attempts": "int4",
+            "locked_at": "timestamptz",
+            "timeout_seconds": "float8",
+            "cancel_requested_at": "timestamptz",
+        },
+    ),
+    "measure_queues": (
+        "int4 int4",
+        {"queue": "text", "ready": "int8", "scheduled": "int8", "running": "int8", "oldest_ready_seconds": "float8"},
+    ),
     "note_shapes": ("text[] int4[] text[]", {"job_type": "text", "version": "int4"}),
     "orphan_schedules": ("text text[] int8", {"name": "text"}),
+    "page_audit": (
+        "int8 int4",
+        {
+            "id": "int8",
+            "at": "timestamptz",
+            "actor": "text",
+            "action": "text",
+            "target": "text",
+            "job_id": "int8",
+            "made_id": "int8",
+            "operation_id": "int8",
+            "jobs": "int8",
+            "outcome": "text",
+        },
+    ),
     "page_jobs": (
         "text int8 int8 timestamptz int4 int8[] text[] text[] text[] int2[] text[] text text"
         + " timestamptz" * 6
@@ -424,17 +562,65 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "prune": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
-    "register": ("text text int4 text[] text[] text[] int4 text", {"id": "int8"}),
+    "prune_statistics": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
+    "read_statistics": (
+        "timestamptz timestamptz float8 text text text",
+        {
+            "at": "timestamptz",
+            "key": "text",
+            **dict.fromkeys(
+                ("started", "arrived", "done", "failed", "retrying", "snoozed", "cancelled", "lost", "released"), "int8"
+            ),
+            "run_ms": "float8",
+            "wait_ms": "float8",
+            "run_counts": "int8[]",
+            "wait_counts": "int8[]",
+        },
+    ),
     "prune_attempts": ("int8 int4", {"is_mine": "bool", "deleted": "int4", "last_job_id": "int8"}),
+    "read_pulse": ("text", {"name": "name", "writes": "int8"}),
+    "register": ("text text int4 text[] text[] text[] int4 text", {"id": "int8"}),
     "remove_schedule": ("text", {"app": "text", "removed": "bool"}),
     "relane_many": ("int8[] text[] text int2", _DONE),
     "renew": ("int8[] int8[]", {"id": "int8", "claim_id": "int8", "is_cancelled": "bool"}),
     "report_progress": ("int8[] int8[] float8[] text[]", {"id": "int8", "claim_id": "int8", "is_written": "bool"}),
+    "reschedule": ("int8 timestamptz float8", {"id": "int8", "status": "text", "messages": "int8"}),
     "resume": ("text text", {"name": "text", "told": "bool"}),
     "resume_schedule": ("text timestamptz int8", {"name": "text", "told": "bool"}),
     "retry": ("int8 bool", {"job_type": "text", "dedupe_key": "text", "retried": "bool", "told": "int8"}),
     "run_schedule": ("text", {"id": "int8", "busy_id": "int8", "holder_id": "int8", "told": "int8"}),
     "retry_many": ("int8[] text[]", _DONE),
+    "see_database": (
+        "",
+        {
+            "now": "timestamptz",
+            "version": "text",
+            "database": "text",
+            "max_connections": "int4",
+            "is_standby": "bool",
+            "notify_usage": "float8",
+            "autovacuum": "bool",
+            "connections": "int8",
+            "longest_seconds": "float8",
+            "longest_application": "text",
+            "longest_state": "text",
+            "longest_pid": "int4",
+            "waiting": "int8",
+        },
+    ),
+    "see_tables": (
+        "text",
+        {
+            "name": "name",
+            "bytes": "int8",
+            "index_bytes": "int8",
+            "live": "int8",
+            "dead": "int8",
+            "vacuumed_at": "timestamptz",
+            "analyzed_at": "timestamptz",
+            "age": "int8",
+        },
+    ),
     "serve": ("int8 text[] int4 text", {"id": "int8"}),
     "settle": (
         "text text text text[] text[] text float8[] int4[] int4[] int4[] int4[] int8[] text[] text[] text[] text[] int4",
@@ -452,9 +638,23 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         {"id": "int8", "claim_id": "int8", "ended": "int8", "messages": "int8"},
     ),
     "shift_times": ("float8", {"jobs": "int8", "told": "int8"}),
+    "start_operation": (
+        "int8 int8 float8",
+        {
+            "id": "int8",
+            "actor": "text",
+            "action": "text",
+            "arguments": "text",
+            "query": "text",
+            "ids": "int8[]",
+            "position": "int8",
+        },
+    ),
+    "stop_operation": ("int8 float8 text", {"id": "int8"}),
     "survey": ("text[] int4", {"queue": "text", "priority": "int2", "suspect": "bool"}),
     "sweep_progress": ("int8 int4", {"last_id": "int8", "looked": "int4", "deleted": "int4"}),
     "take_ids": ("int4", {"id": "int8"}),
+    "take_turn": ("text int8 float8", {"holder": "int8"}),
     "want": ("int8[] text", {"id": "int8", "told": "bool"}),
     "touch_schedules": ("text[] text[] text", {"name": "text"}),
 }
@@ -507,9 +707,9 @@ def test_a_replaced_name_is_not_expanded_again() -> None:
 
 
 def test_the_columns_of_a_claim_and_of_a_look_are_the_fields_of_a_job_in_their_order() -> None:
-    fields = ["payload" if name == "payload_json" else name.lstrip("_") for name in Job.__struct_fields__]
+    fields = [_JSON.get(name, name.lstrip("_")) for name in Job.__struct_fields__]
     assert list(_CLAIMED)[2:] == fields[: len(_CLAIMED) - 2]
-    assert list(_STORED) == ["result" if name == "result_json" else name for name in fields]
+    assert list(_STORED) == fields
 
 
 MOVERS = ("cancel", "cancel_many", "retry", "retry_many", "settle", "settle_done")

@@ -37,6 +37,7 @@ def job_record(job_id: int = 7, **changes: Any) -> Job:
         backoff_seconds=None,
         payload_version=1,
         _scheduled_for=None,
+        headers_json=None,
         status=Status.RUNNING,
         locked_by=None,
         _updated_at=NOW,

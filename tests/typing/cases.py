@@ -35,6 +35,7 @@ from pqrun import (
     Deferral,
     ExponentialBackoff,
     HandlerTimeout,
+    Histogram,
     Job,
     JobContext,
     JobFilter,
@@ -54,8 +55,10 @@ from pqrun import (
     ScheduleDefinition,
     Selection,
     Snooze,
+    StatisticsRow,
     Status,
     Task,
+    Vitals,
     Worker,
 )
 from tests.typing import other_module
@@ -914,6 +917,29 @@ async def many_jobs_are_selected(handles: Sequence[JobHandle[Sent]], store: PgJo
     await selection.delete(dryrun=True)  # E
     await selection.retry(on_progress=print_nothing)  # E
     store.select([1]).cancel_sync()  # E
+
+
+async def look_at_statistics(jobs: App[None], store: PgJobStore, worker: Worker, now: datetime) -> None:
+    rows = await store.statistics(now, now, step=timedelta(minutes=5), by="task", queue="mail")
+    assert_type(rows, list[StatisticsRow])
+    assert_type(rows[0].run, Histogram)
+    assert_type(rows[0].run.percentile(95), float | None)
+    assert_type(worker.vitals, Vitals)
+    assert_type(worker.vitals.running, int)
+    await store.statistics(now, now, by="worker")  # E
+    await store.statistics(now)  # E
+    await store.statistics(now, now, step=60)  # E
+    rows[0].done = 1  # E
+    await store.enqueue("t", {}, headers={"a": "b"})
+    await store.enqueue("t", {}, headers={"a": 1})  # E
+    jobs.worker(statistics=None)
+    jobs.worker(statistics=7)  # E
+
+
+def add_headers(deferral: Deferral) -> Deferral:
+    assert_type(deferral.headers, Mapping[str, str])
+    deferral.replace(headers={"a": 1})  # E
+    return deferral.replace(headers={**deferral.headers, "a": "b"})
 
 
 def print_nothing() -> None: ...

@@ -13,9 +13,11 @@ WITH target AS MATERIALIZED (
 ), finished AS (
     INSERT INTO /*$schema*/pqrun.jobs_finished
            (id, place, run_after, finished_at, created_at, updated_at, timeout_seconds, attempts, max_attempts, lost, releases, snoozes,
-            priority, queue, job_type, status, dedupe_key, payload, last_error, backoff_seconds, payload_version, scheduled_for)
+            priority, queue, job_type, status, dedupe_key, payload, last_error, backoff_seconds, payload_version, scheduled_for,
+            headers)
     SELECT id, place, run_after, clock_timestamp(), created_at, clock_timestamp(), timeout_seconds, attempts, max_attempts, lost, releases,
-           snoozes, priority, queue, job_type, 'CANCELLED', dedupe_key, payload, last_error, backoff_seconds, payload_version, scheduled_for
+           snoozes, priority, queue, job_type, 'CANCELLED', dedupe_key, payload, last_error, backoff_seconds, payload_version, scheduled_for,
+           headers
       FROM gone
     RETURNING id
 ), asked AS (

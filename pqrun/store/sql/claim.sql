@@ -49,12 +49,12 @@ WITH paused AS MATERIALIZED (
               a.attempts, a.max_attempts, date_part('epoch', a.run_after) AS run_after, a.timeout_seconds,
               date_part('epoch', a.locked_at) AS locked_at, a.dedupe_key, a.last_error, date_part('epoch', a.created_at) AS created_at,
               a.lost, a.releases, a.snoozes, a.backoff_seconds, a.payload_version,
-              date_part('epoch', a.scheduled_for) AS scheduled_for
+              date_part('epoch', a.scheduled_for) AS scheduled_for, a.headers::text AS headers
 )
 SELECT * FROM claimed
 UNION ALL
 SELECT number::integer, CASE WHEN max(barred) > 0 THEN NULL ELSE max(place) END, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
   FROM looked
  WHERE (SELECT count(*) FROM picked) < $5::integer
  GROUP BY number

@@ -1,5 +1,5 @@
 -- One job by id, wherever it lives. $1 id bigint. One snapshot, so a row that is being moved is seen exactly once.
 SELECT id, claim_id, queue, job_type, payload::text AS payload, priority, attempts, max_attempts, run_after, timeout_seconds, locked_at,
-       dedupe_key, last_error, created_at, lost, releases, snoozes, backoff_seconds, payload_version, scheduled_for, status, locked_by,
-       updated_at, finished_at, duration_ms, result::text AS result, cancel_requested_at
+       dedupe_key, last_error, created_at, lost, releases, snoozes, backoff_seconds, payload_version, scheduled_for,
+       headers::text AS headers, status, locked_by, updated_at, finished_at, duration_ms, result::text AS result, cancel_requested_at
   FROM /*$schema*/pqrun.jobs WHERE id = $1::bigint

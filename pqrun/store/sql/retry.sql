@@ -6,9 +6,9 @@ WITH source AS MATERIALIZED (
 ), moved AS (
     INSERT INTO /*$schema*/pqrun.jobs_active AS a
            (id, place, run_after, created_at, timeout_seconds, max_attempts, priority, queue, job_type, status, dedupe_key, payload,
-            last_error, backoff_seconds, payload_version, scheduled_for)
+            last_error, backoff_seconds, payload_version, scheduled_for, headers)
     SELECT id, nextval(/*$literal*/'pqrun.jobs_place_seq'), clock_timestamp(), created_at, timeout_seconds, max_attempts, priority, queue,
-           job_type, 'READY', dedupe_key, payload, last_error, backoff_seconds, payload_version, scheduled_for
+           job_type, 'READY', dedupe_key, payload, last_error, backoff_seconds, payload_version, scheduled_for, headers
       FROM source
     ON CONFLICT (job_type, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING a.id, a.queue, a.priority

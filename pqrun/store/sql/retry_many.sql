@@ -11,9 +11,9 @@ WITH source AS MATERIALIZED (
 ), moved AS (
     INSERT INTO /*$schema*/pqrun.jobs_active AS a
            (id, place, run_after, created_at, timeout_seconds, max_attempts, priority, queue, job_type, status, dedupe_key, payload,
-            last_error, backoff_seconds, payload_version, scheduled_for)
+            last_error, backoff_seconds, payload_version, scheduled_for, headers)
     SELECT id, new_place, clock_timestamp(), created_at, timeout_seconds, max_attempts, priority, queue, job_type, 'READY', dedupe_key,
-           payload, last_error, backoff_seconds, payload_version, scheduled_for
+           payload, last_error, backoff_seconds, payload_version, scheduled_for, headers
       FROM placed ORDER BY job_type, dedupe_key, id
     ON CONFLICT (job_type, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING a.id, a.queue, a.priority

@@ -49,12 +49,12 @@ WITH input AS MATERIALIZED (
     INSERT INTO /*$schema*/pqrun.jobs_finished
            (id, place, claim_id, worker, run_after, locked_at, finished_at, cancel_requested_at, created_at, updated_at, timeout_seconds,
             duration_ms, attempts, max_attempts, lost, releases, snoozes, priority, queue, job_type, status, locked_by, dedupe_key,
-            payload, last_error, result, backoff_seconds, payload_version, scheduled_for)
+            payload, last_error, result, backoff_seconds, payload_version, scheduled_for, headers)
     SELECT id, place, claim_id, CASE WHEN is_done THEN worker END, run_after, CASE WHEN is_done THEN locked_at END, clock_timestamp(),
            cancel_requested_at, created_at, clock_timestamp(), timeout_seconds, new_duration_ms, attempts, max_attempts,
            lost + coalesce(more_lost, 0), releases, snoozes, priority, queue, job_type, CASE WHEN is_cancelled THEN 'CANCELLED' ELSE asked END,
            CASE WHEN is_done THEN locked_by END, dedupe_key, payload, coalesce(new_error, last_error),
-           CASE WHEN is_done THEN new_result::jsonb END, backoff_seconds, payload_version, scheduled_for
+           CASE WHEN is_done THEN new_result::jsonb END, backoff_seconds, payload_version, scheduled_for, headers
       FROM over
 ), kept AS (
     UPDATE /*$schema*/pqrun.jobs_active a

@@ -15,10 +15,10 @@ WITH input AS MATERIALIZED (
     INSERT INTO /*$schema*/pqrun.jobs_finished
            (id, place, claim_id, worker, run_after, locked_at, finished_at, cancel_requested_at, created_at, updated_at, timeout_seconds,
             duration_ms, attempts, max_attempts, lost, releases, snoozes, priority, queue, job_type, status, locked_by, dedupe_key,
-            payload, last_error, result, backoff_seconds, payload_version, scheduled_for)
+            payload, last_error, result, backoff_seconds, payload_version, scheduled_for, headers)
     SELECT id, place, claim_id, worker, run_after, locked_at, clock_timestamp(), cancel_requested_at, created_at, clock_timestamp(),
            timeout_seconds, new_duration_ms, attempts, max_attempts, lost, releases, snoozes, priority, queue, job_type, 'DONE', locked_by,
-           dedupe_key, payload, last_error, new_result::jsonb, backoff_seconds, payload_version, scheduled_for
+           dedupe_key, payload, last_error, new_result::jsonb, backoff_seconds, payload_version, scheduled_for, headers
       FROM ended
 ), announced AS MATERIALIZED (
     SELECT count(pg_notify(/*$channel*/'pqrun:done', ids)) AS messages FROM (
