@@ -49,6 +49,7 @@ from pqrun.job.filter import JobFilter
 from pqrun.job.listing import JobCount, JobLine, Listing
 from pqrun.job.outcome import CancelOutcome
 from pqrun.job.policy import BackoffPolicy, ExponentialBackoff, IdlePollPolicy, LoopErrorPolicy
+from pqrun.job.progress import Progress
 from pqrun.job.record import Job, JsonObject, JsonValue
 from pqrun.job.registered import RegisteredWorker
 from pqrun.job.shape import FieldChange
@@ -127,6 +128,7 @@ __all__ = [
     "Pool",
     "PqrunError",
     "Preview",
+    "Progress",
     "QueryError",
     "Reason",
     "Refusal",

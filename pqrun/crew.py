@@ -23,6 +23,7 @@ from pqrun.run.lowlevel import CLEANUP, cleanup_handler
 from pqrun.run.maintain import Pruner, Reaper, UnservedReport
 from pqrun.run.newer import NewerJobs
 from pqrun.run.observe import Observer, slow_limit
+from pqrun.run.progress import Reporter, Sweeper
 from pqrun.run.renew import Renewer
 from pqrun.run.schedule import Scheduler
 from pqrun.run.settle import Settler
@@ -81,7 +82,8 @@ class Crew:
         self._settler = Settler(
             work, events=events, policy=policy, on_due=self._on_due, on_done=None if tally is None else tally.done
         )
-        around = Surroundings(store, worker_id, state, work, backoff, NewerJobs(events))
+        reporter = Reporter(work, events=events, policy=policy)
+        around = Surroundings(store, worker_id, state, work, backoff, NewerJobs(events), reporter)
         self._executor = self._build_executor(handlers, around, is_ack_sync, tally)
         self._fetcher = Fetcher(
             work,
@@ -93,7 +95,8 @@ class Crew:
             policy=policy,
         )
         self._renewer = Renewer(work, self._executor, events=events, policy=policy)
-        self._services = [self._settler.service, self._renewer.service]
+        sweeper = Sweeper(work, events=events, policy=policy)
+        self._services = [self._settler.service, self._renewer.service, reporter.service, sweeper.service]
         self._reaper = self._build_reaper(handlers, backoff, policy) if settings.enable_reaper else None
         if self._reaper is not None:
             self._services.append(self._reaper.service)

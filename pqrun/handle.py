@@ -1,7 +1,7 @@
 """The two typed values around an insert: ``Call[R]``, a job before it is written, and ``JobHandle[R]``, one after."""
 
 import math
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import Generic, TypeVar
 
@@ -10,6 +10,7 @@ import msgspec
 from pqrun.errors import JobCancelled, JobFailed, JobNotFound, OptionError, ResultDecodeError, ResultError
 from pqrun.job.attempts import JobAttempt
 from pqrun.job.outcome import CancelOutcome
+from pqrun.job.progress import Progress, check_every
 from pqrun.job.record import Job, NewJob
 from pqrun.job.state import Status
 from pqrun.job.storable import error_summary
@@ -74,6 +75,24 @@ class JobHandle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         """
         return self._read(await self._portal.opened_store().wait_end(self.id, _seconds(timeout)))
 
+    async def progress(self) -> Progress | None:
+        """Return the last report that the job's handler has made (``ctx.progress``), None where it made none; raises JobNotFound.
+
+        It stays after the end, as long as the job does, and through further attempts until one of them reports; ``retry`` removes it.
+        """
+        return await self._portal.opened_store().progress(self.id)
+
+    def watch(
+        self, timeout: float | timedelta | None = None, *, every: float | timedelta = 0.5
+    ) -> AsyncIterator[Progress]:
+        """Iterate over the job's reports as they come: the present one, each later one, until the job has ended, however.
+
+        ``every``: seconds between two looks, 0.05 or more; who is slower than the reports gets the latest. ``timeout``: seconds or a
+        timedelta for all of it, 0 looks once; None: until the end. Leaving the loop early leaves nothing behind. Raises OptionError and
+        NotOpenError at once, and while iterating JobNotFound and ResultTimeout (a TimeoutError); ``result`` tells how the job ended.
+        """
+        return self._portal.opened_store().watch(self.id, timeout=_seconds(timeout), every=check_every(every))
+
     async def cancel(self) -> CancelOutcome:
         """Cancel the job, or ask its worker to stop it; raises JobBusy when another transaction keeps the row locked."""
         return await self._portal.opened_store().cancel(self.id)
@@ -104,6 +123,27 @@ class JobHandle(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         seconds = _seconds(timeout)
         instead = "await job.result(...)"
         return self._read(self._portal.run(lambda store: store.wait_end(self.id, seconds), instead=instead))
+
+    def progress_sync(self) -> Progress | None:
+        """Do what ``progress`` does, from synchronous code; see ``defer_sync``."""
+        return self._portal.run(lambda store: store.progress(self.id), instead="await job.progress()")
+
+    def watch_sync(
+        self, timeout: float | timedelta | None = None, *, every: float | timedelta = 0.5
+    ) -> Iterator[Progress]:
+        """Do what ``watch`` does, from synchronous code; see ``defer_sync``. Ctrl-C ends the wait, not the job."""
+        return self._watched(_seconds(timeout), check_every(every))
+
+    def _watched(self, timeout: float | None, every: float) -> Iterator[Progress]:
+        watch: AsyncIterator[Progress] | None = None
+
+        async def step(store: PgJobStore) -> Progress | None:
+            nonlocal watch
+            watch = watch or store.watch(self.id, timeout=timeout, every=every)
+            return await anext(watch, None)
+
+        while (progress := self._portal.run(step, instead="async for progress in job.watch()")) is not None:
+            yield progress
 
     def cancel_sync(self) -> CancelOutcome:
         """Do what ``cancel`` does, from synchronous code; see ``defer_sync``."""

@@ -43,6 +43,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "schedules": ("pqrun schedules list", "pqrun schedules pause nightly"),
     "show": ("pqrun show 17", "pqrun show 17 --payload --traceback"),
     "tasks": ("pqrun tasks shop:jobs", "pqrun tasks shop:jobs --schema send_email"),
+    "watch": ("pqrun watch 17", "pqrun watch 17 --json --timeout 600"),
     "why": ("pqrun why 17", "pqrun why 17 --app shop:jobs --json"),
     "worker": ("pqrun worker shop:jobs --concurrency 10", "pqrun worker shop:jobs --queues mail,reports"),
     "workers": ("pqrun workers", "pqrun workers --json"),

@@ -3,7 +3,7 @@
 Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 128 + the signal's number for what was interrupted. Some have
 their own (docs/cli.md has all): of ``check`` 1 means that it found problems, 2 that it could not look; of ``cancel``, ``retry``,
 ``delete``, ``move`` and ``prioritize`` 1 means that some jobs were refused, 2 that it was not done; of ``defer`` 1 that the job which it
-waited for did not succeed.
+waited for did not succeed; of ``watch`` 1 that the job is FAILED or CANCELLED, 2 that it was not seen to its end.
 """
 
 import sys
@@ -27,6 +27,7 @@ from pqrun.cli.migrate import migrate
 from pqrun.cli.schedules import schedules
 from pqrun.cli.show import show
 from pqrun.cli.tasks import tasks
+from pqrun.cli.watch import watch
 from pqrun.cli.why import why
 from pqrun.cli.worker import worker
 from pqrun.cli.workers import workers
@@ -55,6 +56,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     defer,
     jobs,
     show,
+    watch,
     why,
     cancel,
     retry,

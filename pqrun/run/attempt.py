@@ -38,7 +38,7 @@ from pqrun.job.record import Claim, Job
 from pqrun.job.signals import Abort, HandlerSignal, RetryAfter, Snooze, sole_exception
 from pqrun.job.state import Status
 from pqrun.job.storable import error_text, one_line
-from pqrun.run.context import CancelReason, JobContext
+from pqrun.run.context import CancelReason, JobContext, Reports
 from pqrun.run.handler import Handler
 from pqrun.run.middleware import CallNext, refuse_start, refuse_value
 from pqrun.run.newer import NewerJobs
@@ -46,7 +46,7 @@ from pqrun.run.threads import ThreadCall, start_in_thread
 from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection
 
-__all__ = ["Attempt", "Completed", "Completions", "Surroundings", "delay_before_next", "is_ran_out", "leave_behind"]
+__all__ = ["Attempt", "Completed", "Completions", "Surroundings", "delay_before_next", "is_ran_out"]
 
 VERIFY_SECONDS = 0.5
 """Pause between looks for a completion while the database does not answer."""
@@ -84,6 +84,7 @@ class Surroundings:
     completions: Completions
     backoff: BackoffPolicy
     newer: NewerJobs
+    reports: Reports
 
 
 class Completed:
@@ -160,6 +161,7 @@ class Attempt:
             # Not methods of this attempt: a cycle of references would leave each of them to the garbage collector.
             complete_claim=functools.partial(_complete, around.completions, self.claim, self.started),
             complete_claim_sync=functools.partial(_complete_sync, around.completions, self.claim, self.started),
+            reports=around.reports,
         )
 
     async def run(self) -> Outcome | Completed | None:
@@ -227,6 +229,12 @@ class Attempt:
         if self.is_completed:
             return None  # its own transaction decides; when the handler ends at last, ``run`` looks how
         return self._interrupted(self.context.cancel_reason or "shutdown", None)
+
+    def leave_behind(self) -> None:
+        """Let the task be: ``asyncio.run`` cancels and awaits all of its loop; one that ignores that would keep the process."""
+        if self.is_async and self.task is not None and not self.task.done():
+            asyncio.tasks._unregister_task(self.task)
+            self.task._log_destroy_pending = False  # type: ignore[attr-defined]  # what asyncio.gather does; it was told as given up
 
     @property
     def is_thread_alive(self) -> bool:
@@ -361,9 +369,3 @@ def is_ran_out(outcome: Outcome | Completed | None) -> bool:
     return isinstance(outcome, (Done, Completed, Retrying, Failed)) or (
         isinstance(outcome, Snoozed) and outcome.is_chosen
     )
-
-
-def leave_behind(task: "asyncio.Task[None]") -> None:
-    """``asyncio.run`` cancels and awaits all tasks of its loop: one that ignores cancellation would keep the process for ever."""
-    asyncio.tasks._unregister_task(task)
-    task._log_destroy_pending = False  # type: ignore[attr-defined]  # what asyncio.gather does; it was told as given up

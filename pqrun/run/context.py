@@ -4,21 +4,23 @@ A context is made per start of a job, so it is cheap: slots, and a logger that i
 attribute reads and writes, each atomic, so that a handler in a thread may poll ``cancelled`` without a lock.
 """
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeAlias
+from typing import Any, Generic, Literal, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
 
-from pqrun.errors import CompletionRefused
-from pqrun.job.record import Job
+from pqrun.errors import CompletionRefused, NotOpenError, StoreError, WrongLoopError
+from pqrun.job.progress import Report, check_report
+from pqrun.job.record import Claim, Job
 from pqrun.job.storable import one_line
 from pqrun.portal import cross
 from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection
 
-__all__ = ["CancelReason", "JobContext", "JobLogger"]
+__all__ = ["CancelReason", "JobContext", "JobLogger", "Reports"]
 
 CancelReason: TypeAlias = Literal["timeout", "cancelled", "shutdown", "claim_lost"]
 """Why a running handler is asked to stop: its timeout, ``cancel()``, the worker's end, or a claim that is no longer ours."""
@@ -26,6 +28,22 @@ CancelReason: TypeAlias = Literal["timeout", "cancelled", "shutdown", "claim_los
 S_co = TypeVar("S_co", covariant=True, default=Any)
 
 _LOGGER = logging.getLogger("pqrun.job")
+
+
+class Reports(Protocol):
+    """Where reports of progress go: all contexts of a worker share one."""
+
+    def note(self, claim: Claim, report: Report) -> None:
+        """Keep the claim's latest report until it is written; from any thread, at once."""
+        ...
+
+    def has_unwritten(self, claim: Claim) -> bool:
+        """Whether a report of this claim is not written yet; from any thread."""
+        ...
+
+    async def flush(self, claim: Claim) -> None:
+        """Wait until it is, for a limited time; on the event loop of the worker."""
+        ...
 
 
 class JobLogger(logging.LoggerAdapter[logging.Logger]):
@@ -59,8 +77,10 @@ class JobContext(Generic[S_co]):
         "_complete_claim_sync",
         "_completion",
         "_encode",
+        "_has_reported",
         "_logger",
         "_payload",
+        "_reports",
         "job",
         "state",
         "store",
@@ -86,6 +106,7 @@ class JobContext(Generic[S_co]):
         encode: Callable[[object], str | None],
         complete_claim: Callable[[str | None, AnyConnection | None], Awaitable[None]],
         complete_claim_sync: Callable[[str | None, AnySyncConnection], None],
+        reports: Reports,
     ) -> None:
         self.job = job
         self.store = store
@@ -94,6 +115,8 @@ class JobContext(Generic[S_co]):
         self._encode = encode
         self._complete_claim = complete_claim
         self._complete_claim_sync = complete_claim_sync
+        self._reports = reports
+        self._has_reported = False  # read by the executor: who never reports is asked nothing further
         self._logger: JobLogger | None = None
         self._payload: object = (
             None  # written by the attempt before any code of the user's runs; stays None for low-level handlers
@@ -133,6 +156,22 @@ class JobContext(Generic[S_co]):
             self._logger = JobLogger(self.job)
         return self._logger
 
+    async def progress(self, value: float, message: str | None = None) -> None:
+        """Say how far the job has come: ``value`` from 0 to 1, and a word about it, of which 500 characters are kept.
+
+        As cheap as a function call, so as often as you like: it only keeps the latest report, which the worker writes within a second,
+        with those of all its jobs. It never waits for the database and never fails because of it; the last report of a start is written
+        before its outcome. ``await job.progress()`` and ``job.watch()`` see it. A report made after the job was taken away from this
+        worker, or completed, is dropped without a word. Raises OptionError for a value or message that cannot be stored.
+        """
+        self.progress_sync(value, message)
+
+    def progress_sync(self, value: float, message: str | None = None) -> None:
+        """Do the same in a plain function, from any thread."""
+        report = check_report(value, message)
+        self._has_reported = True
+        self._reports.note(self._claim, report)
+
     async def complete(self, result: object = None, *, connection: AnyConnection | None = None) -> None:
         """Record the job as DONE with ``result`` now, inside the open transaction of ``connection`` (asyncpg, SQLAlchemy, psycopg).
 
@@ -149,6 +188,8 @@ class JobContext(Generic[S_co]):
         # Set before the await: two calls at once must not both pass the check above.
         self._completion = True
         try:
+            if self._reports.has_unwritten(self._claim):  # afterwards the row is this transaction's, or gone
+                await self._reports.flush(self._claim)
             await self._complete_claim(text, connection)
         except BaseException:
             self._completion = False
@@ -167,10 +208,21 @@ class JobContext(Generic[S_co]):
         text = self._encode(result)
         self._completion = True
         try:
+            self._flush_sync()
             self._complete_claim_sync(text, connection)
         except BaseException:
             self._completion = False
             raise
+
+    def _flush_sync(self) -> None:
+        if self._reports.has_unwritten(self._claim):
+            # Where it cannot be waited for, the report may be lost; the completion is not.
+            with contextlib.suppress(NotOpenError, StoreError, WrongLoopError):
+                cross(self.store.loop, lambda: self._reports.flush(self._claim), instead="await ctx.complete(...)")
+
+    @property
+    def _claim(self) -> Claim:
+        return Claim(self.job.id, self.job.claim_id or 0)
 
     def _refuse_completion(self) -> None:
         if self._completion:

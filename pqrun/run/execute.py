@@ -12,19 +12,18 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from pqrun.job.outcome import Counts, Outcome, decide_release
 from pqrun.job.record import Claim, Job
 from pqrun.run import events
-from pqrun.run.attempt import Attempt, Completed, Surroundings, is_ran_out, leave_behind
+from pqrun.run.attempt import Attempt, Completed, Surroundings, is_ran_out
 from pqrun.run.blockage import InHand
 from pqrun.run.context import CancelReason
 from pqrun.run.events import Events
 from pqrun.run.handler import Handler
-from pqrun.run.prefetch import Prefetch
+from pqrun.run.prefetch import Capacity, Prefetch
 
-__all__ = ["Capacity", "Executor"]
+__all__ = ["Executor"]
 
 UNSTARTED_SECONDS = 1.0
 """A claim that found no slot for so long goes back: another worker may have one."""
@@ -42,13 +41,6 @@ ALARM_MOST_SECONDS = 3_600.0
 """The event loop refuses timers of years; ringing early costs a look."""
 
 _SWEEP_SECONDS = 0.25
-
-
-class Capacity(NamedTuple):
-    """What fits: idle slots, and claims beyond them that would start soon."""
-
-    free: int
-    room: int
 
 
 class Executor:
@@ -78,14 +70,13 @@ class Executor:
         self._deliver_and_wait = deliver_and_wait
         self._on_room = on_room
         self._is_backlogged = is_backlogged  # outcomes pile up unwritten: start nothing more
-        self._on_start = (
-            on_start  # told of each start, and the seconds from claim to slot, for less than an event costs
-        )
+        self._on_start = on_start  # told of each start, and the seconds from claim to slot
         self._on_done = on_done  # told of each job that its own handler has completed
         self._prefetch = Prefetch(concurrency)
         self._context = contextvars.copy_context()  # each attempt runs in a copy: nothing leaks from job to job
         self._waiting: deque[tuple[Job, float]] = deque()  # claimed, unstarted; with the time they came
         self._running: dict[Claim, Attempt] = {}
+        self._reporting: dict[Claim, Outcome | Completed | None] = {}  # held back until the last report is written
         self._given_up: list[Attempt] = []  # no slot any more, but still alive
         self._alarm: asyncio.TimerHandle | None = None  # for the timeouts of all that run
         self._alarm_at = math.inf  # monotonic
@@ -170,12 +161,11 @@ class Executor:
     async def take_alone(self, job: Job) -> None:
         """Start a job that was running when its worker died, with nothing else starting around it."""
         self._is_alone = True
-        came = time.monotonic()
         try:
             if await self._wait_alone(job):
-                self._start(job, came)
+                self._start(job, time.monotonic())
                 claim = Claim(job.id, job.claim_id or 0)
-                await self._wait_until(lambda: claim not in self._running, ALONE_SECONDS)
+                await self._wait_until(lambda: self._is_closed or claim not in self._running, ALONE_SECONDS)
             else:
                 self._release(job)
         finally:
@@ -184,18 +174,17 @@ class Executor:
 
     async def _wait_alone(self, job: Job) -> bool:
         quiet = ALONE_SECONDS - (time.monotonic() - self._last_start)
-        await self._wait_until(lambda: False, max(quiet, 0.0))
+        await self._wait_until(lambda: self._is_closed, max(quiet, 0.0))
         if job.lost > 1:
-            await self._wait_until(lambda: not self._running, ALONE_MOST_SECONDS)
+            await self._wait_until(lambda: self._is_closed or not self._running, ALONE_MOST_SECONDS)
         return not self._is_closed and len(self._running) < self._concurrency
 
     async def _wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        while not condition() and not self._is_closed and (left := until - loop.time()) > 0:
-            self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), left)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not condition():
+                    self._changed.clear()
+                    await self._changed.wait()
 
     def known_claims(self) -> list[Claim]:
         """Return every claim that is known here and not yet handed to be settled."""
@@ -252,12 +241,7 @@ class Executor:
 
     async def wait_idle(self, timeout: float) -> bool:
         """Wait until no handler runs; return whether that was in time."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + timeout
-        while self._running and (left := until - loop.time()) > 0:
-            self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), left)
+        await self._wait_until(lambda: not self._running, timeout)
         return not self._running
 
     def stop_all(self) -> None:
@@ -267,16 +251,15 @@ class Executor:
 
     def give_up_all(self) -> None:
         """Decide for all that still run, and ask the database no more; their tasks and threads are left to end by themselves."""
+        for claim in list(self._reporting):
+            self._hand_on(claim)
         for attempt in list(self._running.values()):
             if attempt.is_over and attempt.task is not None:
                 attempt.task.cancel()  # its handler has ended, it only waits for the database
             self._give_up(attempt)
         for attempt in self._given_up:
             attempt.is_abandoned = True
-            if attempt.is_async and attempt.task is not None and not attempt.task.done():
-                leave_behind(attempt.task)
-
-    # Inside.
+            attempt.leave_behind()
 
     def _fill(self) -> None:
         while self._waiting and len(self._running) < self._concurrency and not (self._is_alone or self._is_closed):
@@ -324,11 +307,28 @@ class Executor:
         attempt.is_over = True
         if attempt.giving_up is not None:
             attempt.giving_up.cancel()
+        if attempt.context._has_reported and not await self._report(attempt.claim, outcome):
+            return
         if self._deliver_and_wait is not None and outcome is not None and not isinstance(outcome, Completed):
             await self._deliver_and_wait(attempt.job, outcome)
             self._ended(attempt, outcome, is_delivered=True)
         else:
             self._ended(attempt, outcome, is_delivered=False)
+
+    async def _report(self, claim: Claim, outcome: Outcome | Completed | None) -> bool:
+        """Have the last report written; return whether the outcome is still to be handed on."""
+        self._reporting[claim] = outcome
+        try:
+            await self._around.reports.flush(claim)
+        except asyncio.CancelledError:  # the event loop is torn down
+            self._hand_on(claim)
+            raise
+        return self._reporting.pop(claim, self) is not self
+
+    def _hand_on(self, claim: Claim) -> None:
+        """The report is lost, the outcome is not."""
+        if claim in self._reporting:
+            self._ended(self._running[claim], self._reporting.pop(claim), is_delivered=False)
 
     def _ended(self, attempt: Attempt, outcome: Outcome | Completed | None, *, is_delivered: bool) -> None:
         del self._running[attempt.claim]

@@ -212,7 +212,11 @@ class Fetcher:
         if free + room <= 0:
             self._is_hungry = True
             return FULL_SECONDS
-        found = await self._claim(free, room, is_scan=is_scan) if len(self._lanes) else 0
+        found = 0
+        if len(self._lanes):
+            found = await self._claim(free, room, is_scan=is_scan)
+        else:  # no claim says that there is more: to look again at once would be a loop that awaits nothing
+            self._is_hungry = False
         if is_scan:
             self._lanes.scanned(now, time.monotonic())
         self._streak = 0 if found or self._is_hungry else self._streak + 1

@@ -4,7 +4,9 @@ Holding claims that have not started makes a worker fast and costs others: a cra
 ahead after it has ended a few times in this very worker.
 """
 
-__all__ = ["Prefetch"]
+from typing import NamedTuple
+
+__all__ = ["Capacity", "Prefetch"]
 
 PREFETCH_SECONDS = 0.2
 """What is held should start within this time."""
@@ -20,6 +22,13 @@ PROVEN_ENDS = 3
 
 _WEIGHT = 0.05
 """How much the latest run time counts in the moving average."""
+
+
+class Capacity(NamedTuple):
+    """What fits: idle slots, and claims beyond them that would start soon."""
+
+    free: int
+    room: int
 
 
 class Prefetch:

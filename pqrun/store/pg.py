@@ -19,6 +19,7 @@ from pqrun.job.outcome import CancelOutcome
 from pqrun.job.record import Enqueued, Job, NewJob
 from pqrun.store import attempts, intervening
 from pqrun.store.attempts import GroupOptions
+from pqrun.store.awaiting import Awaiting
 from pqrun.store.borrowed import BorrowedLink
 from pqrun.store.connecting import check_dsn, describe_dsn, open_connection
 from pqrun.store.enqueueing import Joined, insert_in
@@ -29,13 +30,11 @@ from pqrun.store.migrate import Migration, check_schema, migrate
 from pqrun.store.patience import FIRST_SECONDS, MOST_SECONDS, Patience
 from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
 from pqrun.store.producing import Producer
-from pqrun.store.reading import Reading
 from pqrun.store.rows import stored_job
 from pqrun.store.selecting import SELECT_SETTINGS
 from pqrun.store.selection import Selection
 from pqrun.store.source import DirectDsn, DsnOpener, FactoryOpener, PoolOpener, PoolSource
 from pqrun.store.statements import Statements
-from pqrun.store.waiter import End, Waiter
 
 __all__ = ["PgJobStore"]
 
@@ -51,7 +50,7 @@ class _Server(Protocol):
     def close(self) -> None: ...
 
 
-class PgJobStore(Reading):
+class PgJobStore(Awaiting):
     """Jobs in PostgreSQL, without decorators; ``App`` is built on it, and both share tables and workers.
 
     Give ``dsn`` (``postgresql://…``, or ``embedded:PATH`` for a database of the package's own) or ``pool`` (an asyncpg pool, which stays
@@ -64,7 +63,6 @@ class PgJobStore(Reading):
         if dsn is not None and not dsn.startswith(EMBEDDED_PREFIX):
             dsn = check_dsn(dsn)
         self._source = PoolSource(dsn, pool)
-        self._waiter: Waiter | None = None
         self._producer = Producer(self._source, self._statements)
         self._opening = asyncio.Lock()
         self._server: _Server | None = None
@@ -127,7 +125,7 @@ class PgJobStore(Reading):
         self._dsn = await self._resolve() or None
         await self._source.open(self._dsn, is_direct=self._server is not None)
         opener = None if self._dsn is None else self._source.opener(self._dsn, "pqrun results")
-        self._waiter = Waiter(self, opener, f"{self.schema}:done")
+        self._open_asking(opener, f"{self.schema}:done")
         self._producer.open(
             self.open_link("enqueue", kept=False, settings=GATHER_SETTINGS, patience=GATHER_SECONDS),
             is_kept=self._dsn is not None,
@@ -139,11 +137,10 @@ class PgJobStore(Reading):
         """Close what ``start`` opened, within ``timeout`` seconds; a second close does nothing."""
         clock = asyncio.get_running_loop().time
         give_up = clock() + timeout
-        waiter, self._waiter = self._waiter, None
+        asking, self._asking = self._asking, None
         if self._source.is_here:
             await self._producer.close(timeout / 2)
-            if waiter is not None:
-                await waiter.close()
+            await self._close_asking(asking)
         await self._source.close(max(give_up - clock(), 0.1))
         server, self._server = self._server, None
         if server is not None:
@@ -304,13 +301,6 @@ class PgJobStore(Reading):
         """Return a way to run the statements of a selection, whose user closes it; raises NotOpenError."""
         _ = self._source.checked()
         return self.open_link("select", kept=False, settings=SELECT_SETTINGS, patience=MOST_SECONDS)
-
-    async def wait_end(self, job_id: int, timeout: float | None = None) -> End:
-        """Wait until the job has finished and return how. Raises JobNotFound and ResultTimeout."""
-        _ = self._source.checked()
-        check_job_id(job_id)
-        assert self._waiter is not None  # noqa: S101  # open, so start has made it
-        return await (self._waiter.look_once(job_id) if timeout == 0 else self._waiter.wait(job_id, timeout))
 
     async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
         """Run one of pqrun's own statements on the pool, repeated on a deadlock or serialization failure."""

@@ -1,20 +1,19 @@
 """Waiting for ends: one statement asks for all awaited ids of the process, from 10 ms on, backing off to 500 ms.
 
-The ids are also announced to the workers, so that the one which settles a job adds one notification per batch; where LISTEN works, a
-result is seen within some milliseconds of its commit. Without it, as behind a pooler, or when a notification is lost, polling alone
-answers within the longest interval. Completions that nobody waits for notify nobody.
+The ids are also announced to the workers (``EndNews``): where LISTEN works, a result is seen within some milliseconds of its commit.
+Without it, as behind a pooler, or when a notification is lost, polling alone answers within the longest interval. Completions that nobody
+waits for notify nobody.
 """
 
 import asyncio
 import contextlib
 import time
-from typing import NamedTuple, Protocol
-
-import asyncpg
+from typing import NamedTuple
 
 from pqrun.errors import ConflictError, DatabaseUnavailableError, JobNotFound, NotOpenError, PqrunError, ResultTimeout
 from pqrun.job.state import Status
-from pqrun.store.link import Opener
+from pqrun.store.endings import ANNOUNCE_AGAIN_SECONDS, LINGER_SECONDS, EndNews, Runs
+from pqrun.store.rows import Row
 
 __all__ = ["End", "Waiter"]
 
@@ -22,20 +21,8 @@ FIRST_POLL_SECONDS = 0.01
 LAST_POLL_SECONDS = 0.5
 POLL_GROWTH = 1.5
 
-ANNOUNCE_AGAIN_SECONDS = 5.0
-"""A worker that started after the first announcement hears the next."""
-
-LINGER_SECONDS = 5.0
-"""How long the listening connection is kept when nobody waits: results awaited one after another share it."""
-
-LISTEN_SECONDS = 2.0
-"""How long the answer to a LISTEN or an announcement may take: meanwhile nobody polls."""
-
 LOOK_SECONDS = 5.0
 """How long one look may take before its connection is given up."""
-
-ANNOUNCED_IDS = 300
-"""Ids per notification: a payload is limited to 8,000 bytes."""
 
 
 class End(NamedTuple):
@@ -46,26 +33,16 @@ class End(NamedTuple):
     last_error: str | None
 
 
-class Runs(Protocol):
-    """What the waiter needs of the store: named statements."""
-
-    async def run(self, name: str, *arguments: object, timeout: float | None = None) -> list[asyncpg.Record]:
-        """Run the statement and return its rows."""
-        ...
-
-
 class Waiter:
     """All waits of one opened store; see the module's docstring."""
 
-    def __init__(self, statements: Runs, opener: Opener | None, channel: str) -> None:
+    def __init__(self, statements: Runs, endings: EndNews) -> None:
         self._statements = statements
-        self._opener = opener  # None: polling alone
-        self._channel = channel
+        self._endings = endings
         self._waits: dict[int, set[asyncio.Future[End]]] = {}
         self._news: set[int] = set()  # ids not yet announced
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._listener: asyncpg.Connection | None = None
 
     async def wait(self, job_id: int, seconds: float | None) -> End:
         """Return how the job ended. Raises JobNotFound, ResultTimeout, and what the database said if asking again cannot help."""
@@ -87,8 +64,8 @@ class Waiter:
         """Return how the job has finished; raises JobNotFound, and ResultTimeout where it has not."""
         rows = await self._statements.run("find_ends", [job_id])
         if not rows:
-            raise JobNotFound(f"there is no job {job_id} (deleted, or removed by retention)", job_id)
-        end = End(Status(rows[0]["status"]), rows[0]["result"], rows[0]["last_error"])
+            raise _not_found(job_id)
+        end = _end(rows[0])
         if not end.status.is_finished:
             raise ResultTimeout(f"job {job_id} has not finished yet; it goes on", job_id)
         return end
@@ -101,7 +78,7 @@ class Waiter:
                 await self._task
         for job_id in list(self._waits):
             self._resolve(job_id, NotOpenError(f"the store was closed while the result of job {job_id} was awaited"))
-        await self._unlisten()
+        await self._endings.leave(self)
 
     def _forget(self, job_id: int, future: asyncio.Future[End]) -> None:
         futures = self._waits.get(job_id)
@@ -118,7 +95,7 @@ class Waiter:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), LINGER_SECONDS)
             if not self._waits:
-                await self._unlisten()
+                await self._endings.leave(self)
             if not self._waits:  # asked again: somebody may have come while the connection closed
                 return
 
@@ -129,7 +106,7 @@ class Waiter:
             if self._news or time.monotonic() - announced_at > ANNOUNCE_AGAIN_SECONDS:
                 interval = FIRST_POLL_SECONDS if self._news else interval
                 self._news.clear()
-                await self._announce()
+                await self._endings.announce(self, self._on_ended, self._waits)
                 announced_at = time.monotonic()
             self._wake.clear()
             await self._look()
@@ -153,49 +130,26 @@ class Waiter:
         for job_id in asked:
             row = found.get(job_id)
             if row is None:
-                self._resolve(
-                    job_id, JobNotFound(f"there is no job {job_id} (deleted, or removed by retention)", job_id)
-                )
-            elif (status := Status(row["status"])).is_finished:
-                self._resolve(job_id, End(status, row["result"], row["last_error"]))
+                self._resolve(job_id, _not_found(job_id))
+            elif (end := _end(row)).status.is_finished:
+                self._resolve(job_id, end)
 
     def _resolve(self, job_id: int, answer: End | PqrunError) -> None:
         for future in self._waits.pop(job_id, set()):
             if not future.done():
                 _set(future, answer)
 
-    async def _announce(self) -> None:
-        if not await self._listen():
-            return
-        ids = list(self._waits)
-        for start in range(0, len(ids), ANNOUNCED_IDS):
-            message = "await:" + ",".join(map(str, ids[start : start + ANNOUNCED_IDS]))
-            with contextlib.suppress(PqrunError):  # polling answers anyway
-                await self._statements.run("await", message, timeout=LISTEN_SECONDS)
-
-    async def _listen(self) -> bool:
-        if self._opener is None:
-            return False
-        if self._listener is not None and not self._listener.is_closed():
-            return True
-        try:
-            if await self._opener.is_pooled():  # nothing can be heard there
-                return False
-            self._listener = await self._opener.open()
-            await asyncio.wait_for(self._listener.add_listener(self._channel, self._on_done), LISTEN_SECONDS)
-        except (PqrunError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            await self._unlisten()
-            return False
-        return True
-
-    async def _unlisten(self) -> None:
-        listener, self._listener = self._listener, None
-        if listener is not None and self._opener is not None:
-            await self._opener.dispose(listener, 1.0)
-
-    def _on_done(self, _connection: object, _pid: int, _channel: str, ids: object) -> None:
-        if not self._waits.keys().isdisjoint(_ids(str(ids).split(","))):
+    def _on_ended(self, ids: set[int]) -> None:
+        if not self._waits.keys().isdisjoint(ids):
             self._wake.set()
+
+
+def _not_found(job_id: int) -> JobNotFound:
+    return JobNotFound(f"there is no job {job_id} (deleted, or removed by retention)", job_id)
+
+
+def _end(row: Row) -> End:
+    return End(Status(row["status"]), row["result"], row["last_error"])
 
 
 def _set(future: asyncio.Future[End], answer: End | PqrunError) -> None:
@@ -203,7 +157,3 @@ def _set(future: asyncio.Future[End], answer: End | PqrunError) -> None:
         future.set_result(answer)
     else:
         future.set_exception(answer)
-
-
-def _ids(texts: list[str]) -> list[int]:
-    return [int(text) for text in texts if text.isdigit()]

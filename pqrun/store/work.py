@@ -5,16 +5,17 @@ one of the keeper; the pool serves handlers and results. With a handed-in pool t
 None of these statements runs on the pool as it is: there a plan made while the table was empty could be kept, and scan it whole.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from pqrun.errors import ClaimLost, CompletionRefused
 from pqrun.job.definition import ScheduleDefinition
 from pqrun.job.outcome import Done, Failed, Outcome, Retrying
+from pqrun.job.progress import Report
 from pqrun.job.record import Claim, Job
 from pqrun.job.schedule import preview
 from pqrun.job.state import Status
-from pqrun.store import attempts, checking, maintaining, schedules, settling, statistics
+from pqrun.store import attempts, checking, maintaining, reporting, schedules, settling, statistics
 from pqrun.store.attempts import PrunedAttempts
 from pqrun.store.checking import Noted
 from pqrun.store.claiming import ClaimBatch, Claimer, Lane, Promotion, Survey
@@ -24,6 +25,7 @@ from pqrun.store.link import PLANNER_SETTINGS
 from pqrun.store.maintaining import Overdue, Pruned, Reaped
 from pqrun.store.pg import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection
+from pqrun.store.reporting import Swept
 from pqrun.store.schedules import DueSchedules, Fired, Firing
 from pqrun.store.settling import Renewal, Settled
 from pqrun.store.statistics import Minute
@@ -158,6 +160,10 @@ class WorkStore:
         """Ask which claims hold."""
         return await settling.renew(self._claims, claims)
 
+    async def report(self, reports: Mapping[Claim, Report]) -> set[Claim]:
+        """Write reports of progress; return the claims whose rows were locked."""
+        return await reporting.report(self._claims, reports)
+
     # Maintaining.
 
     async def reap_lost(self) -> list[Reaped]:
@@ -191,6 +197,10 @@ class WorkStore:
     async def prune(self, *, age_seconds: float) -> Pruned:
         """Delete a piece of history."""
         return await maintaining.prune(self._maintenance, age_seconds=age_seconds)
+
+    async def sweep_progress(self, after: int) -> Swept:
+        """Delete reports whose jobs are gone, in a piece."""
+        return await reporting.sweep(self._maintenance, after)
 
     async def prune_attempts(self, *, after_job_id: int) -> PrunedAttempts:
         """Delete a piece of the attempts whose jobs are gone."""

@@ -21,7 +21,8 @@ from typing_extensions import override
 from pqrun.app import App
 from pqrun.errors import ConfigurationError, JobNotFound, NotOpenError, PqrunError, ResultTimeout, RetryRefused
 from pqrun.job.outcome import CancelOutcome
-from pqrun.job.record import Enqueued, Job, NewJob
+from pqrun.job.progress import Progress, Report, check_every
+from pqrun.job.record import Claim, Enqueued, Job, NewJob
 from pqrun.job.signals import HandlerSignal, Snooze, sole_exception
 from pqrun.job.state import Status
 from pqrun.job.storable import error_summary, error_text, one_line
@@ -100,6 +101,7 @@ class InlineStore(PgJobStore):
         self._real = real
         self._ids = itertools.count(1)
         self._rows: dict[int, Job] = {}
+        self._reports = _InlineReports(self._rows)
         self._depth = 0
         self._loop: asyncio.AbstractEventLoop | None = (
             None  # while a handler runs: its thread may defer, and complete, through it
@@ -227,6 +229,7 @@ class InlineStore(PgJobStore):
                 encode=handler.encode,
                 complete_claim=complete,
                 complete_claim_sync=complete_sync,
+                reports=self._reports,
             )
             context._payload = handler.read(job.payload_json, job.payload_version)
             try:
@@ -269,6 +272,21 @@ class InlineStore(PgJobStore):
         return End(job.status, job.result_json, job.last_error)
 
     @override
+    async def progress(self, job_id: int) -> Progress | None:
+        if job_id not in self._rows:
+            raise JobNotFound(f"there is no job {job_id} in this inline mode", job_id)
+        return self._reports.last.get(job_id)
+
+    @override
+    async def watch(
+        self, job_id: int, *, timeout: float | None = None, every: float | timedelta = 0.5
+    ) -> AsyncIterator[Progress]:
+        _ = check_every(every)
+        if (progress := await self.progress(job_id)) is not None:
+            yield progress
+        await self.wait_end(job_id, timeout)
+
+    @override
     async def cancel(self, job_id: int) -> CancelOutcome:
         job = self._rows.get(job_id)
         if job is None:
@@ -284,6 +302,25 @@ class InlineStore(PgJobStore):
     async def retry(self, job_id: int, *, force: bool = False) -> None:
         del force
         raise RetryRefused(f"job {job_id} is not retried: inline mode runs each job once, use drain", job_id)
+
+
+class _InlineReports:
+    """Keeps the last report of each job, at once."""
+
+    def __init__(self, rows: Mapping[int, Job]) -> None:
+        self.last: dict[int, Progress] = {}
+        self._rows = rows
+
+    def note(self, claim: Claim, report: Report) -> None:
+        attempt = self._rows[claim.job_id].attempts
+        self.last[claim.job_id] = Progress(report.value, report.message, attempt, datetime.now(UTC))
+
+    def has_unwritten(self, claim: Claim) -> bool:
+        del claim
+        return False
+
+    async def flush(self, claim: Claim) -> None:
+        """All is kept already."""
 
 
 async def _called(handler: Handler, context: JobContext[Any]) -> object:

@@ -31,6 +31,7 @@ async def test_version_prints_that_of_the_package() -> None:
         "delete",
         "move",
         "prioritize",
+        "watch",
         "demo",
         "bench",
         "schedules",

@@ -52,6 +52,13 @@ SCRIPTS = {
         'pqrun_job_outcomes_total{outcome="failed",queue="mail",task="send"} 1.0',
         "send started=3 done=2 failed=1",
     ],
+    "progress": [
+        "it only grew: True",
+        "last: page 20 of 20",
+        "result: {'pages': 20}",
+        "result: {'words': 3}",
+        "a thread reported: 1.0",
+    ],
     "attempts": [
         "{'charged': 'visa'}",
         "attempt 1: ConnectionError: the bank does not answer, then SCHEDULED",

@@ -21,6 +21,8 @@ SELECT tableoid::regclass::text AS part, id, place, claim_id, worker, locked_by,
        locked_at IS NOT NULL AS is_locked, finished_at IS NOT NULL AS is_finished, cancel_requested_at IS NOT NULL AS is_asked,
        extract(epoch FROM run_after - clock_timestamp())::double precision AS due_in,
        extract(epoch FROM clock_timestamp() - coalesce(finished_at, locked_at))::double precision AS age,
+       (SELECT ARRAY[p.claim_id, p.attempt, round(100 * p.value)]::bigint[] FROM pqrun.progress p WHERE p.job_id = jobs.id) AS progress,
+       (SELECT count(*) FROM pqrun.progress p WHERE NOT EXISTS (SELECT FROM pqrun.jobs j WHERE j.id = p.job_id)) AS orphans,
        (SELECT array_agg(concat_ws(' ', t.number, t.kind, t.status_after) ORDER BY t.id)
           FROM pqrun.attempts t WHERE t.job_id = jobs.id) AS kept
   FROM pqrun.jobs
@@ -47,6 +49,7 @@ def must_hold(rows: Sequence[asyncpg.Record]) -> None:
     assert all(count == 1 for count in claims.values()), f"jobs share a claim: {claims}"
     for row in rows:
         _row_must_hold(row, Status(row["status"]))
+        assert row["orphans"] == 0, "reports without their jobs"
 
 
 def _row_must_hold(row: asyncpg.Record, status: Status) -> None:
@@ -90,6 +93,7 @@ def _compare_job(job: ModelJob, row: asyncpg.Record) -> None:
     values = {name: row[name] for name in names}
     expected: dict[str, Any] = {name: getattr(job, name) for name in names}
     assert values == expected, f"job {job.id} is {values}, expected {expected}"
+    assert row["progress"] == (None if job.progress is None else list(job.progress)), (row["progress"], job)
     assert (row["kept"] or []) == job.kept, f"attempts of job {job.id}: {row['kept']}, expected {job.kept}"
     spec = job.spec
     same = ("number", "job_type", "queue", "priority", "max_attempts", "dedupe_key", "timeout_seconds")

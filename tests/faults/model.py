@@ -63,6 +63,8 @@ class ModelJob:
     is_asked: bool = False
     error: str | None = None
     result: str | None = None
+    progress: tuple[int, int, int] | None = None
+    """Of the last report: claim, attempt, percent."""
     kept: list[str] = field(default_factory=list)
     """Attempts that did not succeed: number, kind, and what the job became."""
     place: int | None = None
@@ -266,6 +268,16 @@ class Model:
             job.finish(Status.FAILED, error)
         return job.keep("lost", job.attempts)
 
+    def report(self, claim: Claim, percent: int) -> bool:
+        """A handler says how far it has come; False where its row is locked. Nothing of a claim that is lost."""
+        job = self.held(claim)
+        if job is None:
+            return True
+        if self.is_locked(job.id):
+            return False
+        job.progress = (claim.claim_id, job.attempts, percent)
+        return True
+
     def cancel(self, job_id: int) -> CancelOutcome | None:
         """Cancel; None: locked, nothing is said yet."""
         job = self.jobs.get(job_id)
@@ -293,6 +305,7 @@ class Model:
         job.wait(Status.READY)
         job.attempts = job.lost = job.releases = job.snoozes = 0
         job.result, job.is_asked, job.is_replaced = None, False, True
+        job.progress = None
         return None
 
     def lost_jobs(self) -> list[ModelJob]:

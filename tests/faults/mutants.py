@@ -69,6 +69,11 @@ MUTANTS = (
     _mutant("attempts trimmed too early", "settle", ("OFFSET $17::integer - 1", "OFFSET 1")),
     _mutant("a renewal without a fence", "renew", (" AND a.claim_id = u.claim_id", "")),
     _mutant("an end told to whoever asks", "find_claim", (" AND f.claim_id = $2::bigint", " AND $2::bigint > 0")),
+    _mutant("a report without a fence", "report_progress", ("u.id AND a.claim_id = u.claim_id AND a.locked_at", "u.id AND a.locked_at")),
+    _mutant("a report that waits for locked rows", "report_progress", ("FOR SHARE SKIP LOCKED", "FOR SHARE")),
+    _mutant("a report that replaces none", "report_progress", ("value = excluded.value", "value = p.value")),
+    _mutant("a report under an old name", "report_progress", ("SET claim_id = excluded.claim_id, ", "SET ")),
+    _mutant("a report that forgets who was locked", "report_progress", (" WHERE (SELECT count(*) FROM written) <", " WHERE (SELECT 0) >")),
     # Claims.
     _mutant("a claim that locks nothing", "claim", (FREE_LEFT, "a.attempts < a.max_attempts")),
     _mutant("a claim that waits for locked rows", "claim", (FREE_LEFT, "a.attempts < a.max_attempts FOR UPDATE")),
@@ -93,10 +98,11 @@ MUTANTS = (
     _mutant("a cancel that forgets the snoozes", "cancel", ("snoozes, priority, queue, job_type, 'C", "0, priority, queue, job_type, 'C")),
     _mutant("a cancel that only deletes", "cancel", (FROM_GONE, FROM_GONE.replace("gone", "gone WHERE false"))),
     _mutant("a cancel that waits for locked rows", "cancel", ("FOR UPDATE SKIP LOCKED", "FOR UPDATE")),
-    _mutant("a retry that deletes what it did not insert", "retry", ("USING moved m", "USING source m")),
+    _mutant("a retry that deletes what it did not insert", "retry", ("f USING moved m", "f USING source m")),
     _mutant("a retry that inserts without deleting", "retry", ("WHERE f.id = m.id", "WHERE f.id = m.id AND f.id < 0")),
     _mutant("a retry that keeps the attempts", "retry", *RETRY_ATTEMPTS),
     _mutant("a retry of what is DONE", "retry", ("(f.status <> 'DONE' OR $2::boolean)", "(true OR $2::boolean)")),
+    _mutant("a retry that keeps the report", "retry", ("WHERE p.job_id = m.id", "WHERE p.job_id = m.id AND false")),
     _mutant("a retry into the old place", "retry", ("nextval('\"pqrun\".jobs_place_seq')", "place")),
     # Producers.
     _mutant("an enqueue that does not expect a duplicate", "enqueue", (KEY, "")),
@@ -112,6 +118,7 @@ MUTANTS = (
     _mutant("a reaper that calls everything overdue", "find_overdue", (TOO_LONG, TOO_LONG.replace("a.timeout_seconds +", "0 *"))),
     _mutant("a grave forgotten with a job in it", "forget_workers", (EMPTY_GRAVE, "")),
     _mutant("a pruner of what is young", "prune", (OLD_ENOUGH, "$1::double precision > 0")),
+    _mutant("a pruner that leaves reports", "prune", ("WHERE p.job_id = g.id", "WHERE p.job_id = g.id AND false")),
     _mutant("a pruner that leaves attempts", "prune", ("WHERE a.job_id = g.id", "WHERE a.job_id = g.id AND g.id < 0")),
     _mutant("a pruner that counts but keeps", "prune", ("WHERE f.id = o.id", "WHERE f.id = o.id AND f.id < 0")),
 )  # fmt: skip

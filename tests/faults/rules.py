@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from pqrun.job.record import Claim
 from pqrun.job.state import Status
 from pqrun.store import registry
 from pqrun.store.maintaining import GRAVE_SECONDS
@@ -14,7 +15,7 @@ from tests.faults.inspection import ORPHANED
 from tests.faults.machine import Machine, pick
 from tests.faults.model import SNOOZES_FREE, Spec
 from tests.faults.operations import DELAY, LANES, TYPES, Cancel, Enqueue, Operation, Retry
-from tests.faults.work import ClaimSuspect, Complete, FindForgotten, Promote, Reap, Reaper, Settle, What
+from tests.faults.work import ClaimSuspect, Complete, FindForgotten, Promote, Reap, Reaper, Say, Settle, What
 
 __all__ = ["StoreMachine", "machine_in"]
 
@@ -77,6 +78,8 @@ class StoreMachine(Machine):
             self.model.opened.locked.add(job.id)
         self.do(Promote(number % len(SLOTS)))
         self.do(self.claim_by(number % len(SLOTS)))
+        if job.claim_id is not None:
+            self.do(Say(0, ((Claim(job.id, job.claim_id), number),)))
         self.do(Cancel(job.id, once=not job.status.is_finished))
 
     @rule()
@@ -135,6 +138,14 @@ class StoreMachine(Machine):
         found = [(self.claim_at(number, is_stale=is_stale), what) for number, what, is_stale in chosen]
         batch = {held.claim: (held, what) for held, what in found}
         self.do(Settle(0, tuple(batch.values())))
+
+    @rule(chosen=st.dictionaries(NUMBERS, st.tuples(st.integers(0, 100), st.booleans()), min_size=1, max_size=3))
+    def report(self, chosen: dict[int, tuple[int, bool]]) -> None:
+        """Of claims that hold, and of some that do not."""
+        said = {
+            self.claim_at(number, is_stale=is_stale).claim: percent for number, (percent, is_stale) in chosen.items()
+        }
+        self.do(Say(0, tuple(said.items())))
 
     @rule(number=NUMBERS, is_stale=st.booleans(), within=st.booleans(), commits=st.booleans())
     def complete(self, number: int, is_stale: bool, within: bool, commits: bool) -> None:
@@ -328,6 +339,12 @@ class StoreMachine(Machine):
         self.is_taken_for_dead(held.slot)
         reap = Reap(Reaper.LOST, (held.slot + 1) % len(SLOTS), is_alone=False)
         self.race(reap, Settle(held.slot, ((held, what),)))
+
+    @rule(number=NUMBERS, what=whats, percent=st.integers(0, 100))
+    def report_races_end(self, number: int, what: What, percent: int) -> None:
+        self.end_transaction()
+        held = self.claim_at(number)
+        self.race(Say(held.slot, ((held.claim, percent),), is_alone=False), Settle(held.slot, ((held, what),)))
 
     @rule(number=NUMBERS, is_retried_twice=st.booleans())
     def retry_races(self, number: int, is_retried_twice: bool) -> None:

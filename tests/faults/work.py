@@ -8,6 +8,7 @@ from pqrun.errors import ClaimLost, CompletionRefused
 from pqrun.job import outcome as outcomes
 from pqrun.job.failure import Failure, FailureKind
 from pqrun.job.outcome import Counts, Outcome
+from pqrun.job.progress import Report
 from pqrun.job.record import Claim, Job
 from pqrun.job.state import Status
 from pqrun.store.claiming import ClaimBatch, Promotion
@@ -18,7 +19,18 @@ from tests.faults.journal import Held, Journal
 from tests.faults.model import Model, ModelJob
 from tests.faults.operations import DELAY, LANES, MARGIN, STALE, TYPES, Operation
 
-__all__ = ["ClaimJobs", "ClaimSuspect", "Complete", "FindForgotten", "Promote", "Reap", "Reaper", "Settle", "What"]
+__all__ = [
+    "ClaimJobs",
+    "ClaimSuspect",
+    "Complete",
+    "FindForgotten",
+    "Promote",
+    "Reap",
+    "Reaper",
+    "Say",
+    "Settle",
+    "What",
+]
 
 
 def _check_claimed(model: Model, job: Job, worker: int) -> None:
@@ -159,6 +171,29 @@ class Settle(Operation[list[Settled]]):
 
     def waits(self, model: Model) -> bool:
         return any(model.held(held.claim) and model.is_locked(held.claim.job_id) for held, _ in self.batch)
+
+
+@dataclass(frozen=True)
+class Say(Operation[set[Claim]]):
+    """A worker writes reports of its handlers, some of whose claims it may have lost. ``is_alone``: nobody settles them meanwhile."""
+
+    slot: int
+    reports: tuple[tuple[Claim, int], ...]
+    """With how many percent."""
+    is_alone: bool = True
+
+    async def run(self, arena: Arena) -> set[Claim]:
+        reports = {claim: Report(percent / 100, f"{percent} %") for claim, percent in self.reports}
+        return await arena.slots[self.slot].work.report(reports)
+
+    def apply(self, model: Model, answer: set[Claim]) -> None:
+        for claim, percent in self.reports:
+            if not self.is_alone and claim in answer:
+                continue  # whoever else had the row comes first, or after: nothing was written
+            is_told = model.report(claim, percent)
+            assert is_told is (claim not in answer), (
+                f"a report of {claim} was {'' if is_told else 'not '}to be written: {answer}"
+            )
 
 
 def _error(claim: Claim) -> str:

@@ -32,7 +32,7 @@ from pqrun import (
     PgJobStore,
 )
 from pqrun.job.record import NewJob
-from tests.support.jobs import job_record
+from tests.support.jobs import Noted, job_record
 
 CITY = ContextVar("CITY", default="nowhere")
 
@@ -85,6 +85,7 @@ def context(store: PgJobStore) -> JobContext[None]:
         encode=lambda _: None,
         complete_claim=complete_claim,
         complete_claim_sync=complete_claim_sync,
+        reports=Noted(),
     )
 
 

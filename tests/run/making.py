@@ -15,7 +15,7 @@ from pqrun.run.lowlevel import LowLevelHandler, wrap
 from pqrun.run.newer import NewerJobs
 from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection
-from tests.support.jobs import job_record
+from tests.support.jobs import Noted, job_record
 from tests.support.waiting import Recorder, wait_until
 
 E = TypeVar("E")
@@ -79,13 +79,14 @@ class Bench:
         self.heard = Recorder(self.events)
         self.delivered: list[tuple[Job, Outcome]] = []
         self.completions = Completions()
+        self.noted = Noted()
         self.rooms = 0
         self.is_backlogged = False
         store = PgJobStore("postgresql://localhost/never_opened")
         self.executor = Executor(
             handlers=served,
             around=Surroundings(
-                store, "w", state, self.completions, backoff or BackoffPolicy(), NewerJobs(self.events)
+                store, "w", state, self.completions, backoff or BackoffPolicy(), NewerJobs(self.events), self.noted
             ),
             concurrency=concurrency,
             grace_seconds=grace,

@@ -11,7 +11,7 @@ from pqrun.run import events
 from pqrun.run.context import JobContext
 from pqrun.store import PgJobStore
 from tests.run.working import stored, wait_finished, working
-from tests.support.jobs import job_record
+from tests.support.jobs import Noted, job_record
 from tests.support.waiting import wait_until
 
 Context = JobContext[Any]
@@ -101,6 +101,7 @@ def test_a_thread_that_outlived_its_worker_is_told_that_there_is_nobody_to_compl
         encode=lambda result: None,
         complete_claim=never,
         complete_claim_sync=never_sync,
+        reports=Noted(),
     )
     with pytest.raises(NotOpenError):
         ctx.complete_sync()

@@ -9,7 +9,7 @@ from pqrun.errors import CompletionRefused, ResultError
 from pqrun.run.context import CancelReason, JobContext
 from pqrun.store import PgJobStore
 from pqrun.store.ports import AnyConnection, AnySyncConnection
-from tests.support.jobs import job_record
+from tests.support.jobs import Noted, job_record
 
 
 class Recorder:
@@ -48,6 +48,7 @@ def make_context(recorder: Recorder, job_type: str = "greet") -> JobContext[str]
         encode=encode,
         complete_claim=recorder.complete_claim,
         complete_claim_sync=recorder.complete_claim_sync,
+        reports=Noted(),
     )
 
 

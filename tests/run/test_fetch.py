@@ -488,3 +488,24 @@ async def test_a_claim_that_the_database_refused_has_taken_nothing() -> None:
     async with fetching(shelf, slots):
         await wait_until(lambda: len(shelf.claims) > 1)
     assert not shelf.known
+
+
+async def test_slots_that_become_free_while_no_lane_is_known_are_no_loop_without_a_pause() -> None:
+    """A worker whose only jobs are suspects knows no lane: it must not call that a reason to claim again at once."""
+    shelf, slots = Shelf(), Slots(concurrency=1)
+    shelf.lanes = []
+    slots.running = 1
+    fetcher = Fetcher(
+        shelf,
+        slots,
+        unwritten=list,
+        queues=None,
+        idle_policy=IdlePollPolicy(HOUR, HOUR),
+        events=Events(),
+        policy=LoopErrorPolicy(),
+    )
+    assert await fetcher._tick() > 0  # hungry: there is no room
+    slots.running = 0
+    assert await fetcher._tick() >= 0  # the survey, which finds none
+    assert await fetcher._tick() > 0
+    assert shelf.claims == []

@@ -168,7 +168,7 @@ async def test_a_piece_finds_its_rows_by_primary_key_alone(
     chosen = await ids(seeded, table)
     async with explaining(seeded) as explainer:
         plan = await explainer.plan(name, chosen, states, *more, generic=generic)
-    assert set(plan.indexes) <= {"jobs_active_pkey", "jobs_finished_pkey"}, plan.text
+    assert set(plan.indexes) <= {"jobs_active_pkey", "jobs_finished_pkey", "attempts_pkey", "progress_pkey"}, plan.text
     assert not plan.scanned & {"jobs_active", "jobs_finished"}, plan.text
     assert plan.buffers <= 2 * PIECE * BUFFERS_PER_ROW, (plan.buffers, plan.text)
 

@@ -248,6 +248,35 @@ async def test_a_renewal_finds_its_rows_by_primary_key_alone(seeded: str, kept: 
 
 
 @modes
+async def test_reports_find_their_jobs_by_primary_key_and_compare_nothing_with_all(seeded: str, generic: bool) -> None:
+    job_ids, claims = await ids(seeded, "RUNNING", 500)
+    locks = {"jobs_active_pkey"}
+    async with explaining(seeded, kept=True) as explainer:
+        plan = await explainer.plan("report_progress", job_ids, claims, [0.5] * 500, ["half"] * 500, generic=generic)
+        assert_cheap(plan, locks, 500)
+        lost = [claim + 10**6 for claim in claims]
+        assert_cheap(
+            await explainer.plan("report_progress", job_ids, lost, [0.5] * 500, ["x"] * 500, generic=generic),
+            locks,
+            500,
+        )
+        for node in nodes_of(json.loads(plan.text)[0]["Plan"]):
+            assert node.get("Rows Removed by Join Filter", 0) <= 10 * 500, plan.text
+        plan = await explainer.plan("sweep_progress", 0, 1000, generic=generic)
+        assert "progress_pkey" in plan.planned_indexes, plan.text
+        assert not plan.planned_scans & {"progress", "jobs_active", "jobs_finished"}, plan.text
+
+
+@modes
+async def test_progress_is_found_by_primary_key(seeded: str, generic: bool) -> None:
+    job_ids, _ = await ids(seeded, "RUNNING")
+    async with explaining(seeded, kept=False) as explainer:
+        plan = await explainer.plan("find_progress", job_ids + list(range(1, BATCH + 1)), generic=generic)
+        assert not plan.scanned & {"jobs_active", "jobs_finished"}, plan.text
+        assert {"jobs_active_pkey", "jobs_finished_pkey"} <= set(plan.indexes), plan.text
+
+
+@modes
 async def test_a_promotion_behind_its_cursor_costs_its_batch_alone(seeded: str, generic: bool) -> None:
     cursor = await value(
         seeded, "SELECT min(run_after) FROM pqrun.jobs_active WHERE status = 'SCHEDULED' AND run_after <= now()"
@@ -310,7 +339,7 @@ async def test_one_job_is_found_by_primary_key_wherever_it_is(seeded: str, gener
             assert not plan.scanned & {"jobs_active", "jobs_finished"}, plan.text
             assert plan.buffers < 200, plan.text
         plan = await explainer.plan("retry", finished, True, generic=generic)
-        assert_cheap(plan, {"jobs_finished_pkey"}, 1)
+        assert_cheap(plan, {"jobs_finished_pkey", "progress_pkey"}, 1)
 
 
 @modes
@@ -347,7 +376,7 @@ async def test_lost_jobs_are_found_by_their_worker(seeded: str, generic: bool) -
 async def test_history_is_pruned_by_its_index(seeded: str, generic: bool) -> None:
     async with explaining(seeded, kept=True) as explainer:
         plan = await explainer.plan("prune", 0.0, 1000, generic=generic)
-        assert_cheap(plan, {"jobs_finished_at", "jobs_finished_pkey", "attempts_pkey"}, 1000)
+        assert_cheap(plan, {"jobs_finished_at", "jobs_finished_pkey", "attempts_pkey", "progress_pkey"}, 1000)
         idle = await explainer.plan("prune", 10.0**6, 1000, generic=generic)
         assert idle.buffers < 50, idle.text
 

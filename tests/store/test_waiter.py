@@ -11,6 +11,7 @@ from pqrun.job.outcome import Done
 from pqrun.job.record import Claim
 from pqrun.job.state import Status
 from pqrun.store import PgJobStore, waiter
+from pqrun.store.endings import EndNews
 from pqrun.store.link import KeptLink
 from pqrun.store.settling import settle
 from pqrun.store.source import DsnOpener
@@ -57,7 +58,7 @@ def asked(store: PgJobStore) -> Asked:
 
 @pytest.fixture
 async def waits(asked: Asked, dsn: str) -> AsyncIterator[Waiter]:
-    waits = Waiter(asked, DsnOpener(dsn, "pqrun results"), "pqrun:done")
+    waits = Waiter(asked, EndNews(asked, DsnOpener(dsn, "pqrun results"), "pqrun:done"))
     yield waits
     await waits.close()
 
@@ -240,7 +241,7 @@ async def test_who_comes_while_the_listener_closes_is_served(
 ) -> None:
     monkeypatch.setattr(waiter, "LINGER_SECONDS", 0.0)
     opener = SlowToClose(dsn)
-    waits = Waiter(store, opener, "pqrun:done")
+    waits = Waiter(store, EndNews(store, opener, "pqrun:done"))
     done = await make_job(connection, status=Status.DONE)
     await waits.wait(done, None)
     await opener.is_closing.wait()

@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 
-from pqrun.job.record import Job
+from pqrun.job.progress import Report
+from pqrun.job.record import Claim, Job
 from pqrun.job.state import Status
 
-__all__ = ["NOW", "facts", "job_record"]
+__all__ = ["NOW", "Noted", "facts", "job_record"]
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -49,3 +50,26 @@ def facts(job: Job | None) -> dict[str, object]:
     assert job is not None
     names = [name.lstrip("_") for name in Job.__struct_fields__]
     return {name: getattr(job, name) for name in names}
+
+
+class Noted:
+    """Stands for the duty that writes reports: keeps the latest of each claim, and how often one was waited for."""
+
+    def __init__(self) -> None:
+        self.reports: dict[Claim, Report] = {}
+        self.unwritten: set[Claim] = set()
+        self.flushes: list[Claim] = []
+
+    def note(self, claim: Claim, report: Report) -> None:
+        """Keep it."""
+        self.reports[claim] = report
+        self.unwritten.add(claim)
+
+    def has_unwritten(self, claim: Claim) -> bool:
+        """Whether it was not waited for since."""
+        return claim in self.unwritten
+
+    async def flush(self, claim: Claim) -> None:
+        """Take it as written."""
+        self.flushes.append(claim)
+        self.unwritten.discard(claim)

@@ -6,7 +6,7 @@ The file is checked, never run.
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -45,6 +45,7 @@ from pqrun import (
     JsonValue,
     PgJobStore,
     Preview,
+    Progress,
     RefusalReason,
     RetryAfter,
     Schedule,
@@ -909,3 +910,26 @@ def add_headers(deferral: Deferral) -> Deferral:
 
 
 def print_nothing() -> None: ...
+
+
+async def progress_is_typed(ctx: JobContext, handle: JobHandle[Sent], store: PgJobStore) -> None:
+    assert_type(await ctx.progress(0.5, "half"), None)
+    assert_type(await ctx.progress(1), None)
+    ctx.progress_sync(0.5, message=None)
+    assert_type(await handle.progress(), Progress | None)
+    assert_type(handle.progress_sync(), Progress | None)
+    assert_type(handle.watch(timedelta(minutes=1), every=0.1), AsyncIterator[Progress])
+    assert_type(handle.watch_sync(timeout=5), Iterator[Progress])
+    assert_type(await store.progress(1), Progress | None)
+    async for progress in store.watch(1, timeout=5.0):
+        assert_type(progress.value, float)
+        assert_type(progress.message, str | None)
+        assert_type(progress.reported_at, datetime)
+        progress.value = 0.5  # E
+    await ctx.progress("half")  # E
+    await ctx.progress(0.5, 5)  # E
+    await ctx.progress()  # E
+    ctx.progress_sync(None)  # E
+    handle.watch("5")  # E
+    for _ in handle.watch():  # E
+        pass

@@ -1,4 +1,5 @@
--- Delete jobs that are in one of these states and that no worker has, and their attempts. $1 id bigint[]  $2 status text[], any but RUNNING
+-- Delete jobs that are in one of these states and that no worker has, with attempts and reports.
+-- $1 id bigint[]  $2 status text[], any but RUNNING
 -- One row for each that is gone; of the others nothing is said, nor of rows that another transaction has: inspect_many.sql tells.
 WITH waiting AS MATERIALIZED (
     SELECT a.id FROM /*$schema*/pqrun.jobs_active a
@@ -10,6 +11,8 @@ WITH waiting AS MATERIALIZED (
     DELETE FROM /*$schema*/pqrun.jobs_active a USING waiting w WHERE a.id = w.id RETURNING a.id
 ), ended AS (
     DELETE FROM /*$schema*/pqrun.jobs_finished f USING finished o WHERE f.id = o.id RETURNING f.id
+), reports AS (
+    DELETE FROM /*$schema*/pqrun.progress p USING (SELECT id FROM unstarted UNION ALL SELECT id FROM ended) g WHERE p.job_id = g.id
 ), attempts_gone AS (
     DELETE FROM /*$schema*/pqrun.attempts a
      USING (SELECT id FROM unstarted UNION ALL SELECT id FROM ended) g

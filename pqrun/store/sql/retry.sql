@@ -14,6 +14,8 @@ WITH source AS MATERIALIZED (
     RETURNING a.id, a.queue, a.priority
 ), gone AS (
     DELETE FROM /*$schema*/pqrun.jobs_finished f USING moved m WHERE f.id = m.id RETURNING f.id
+), reports AS (
+    DELETE FROM /*$schema*/pqrun.progress p USING moved m WHERE p.job_id = m.id   -- attempts begin anew: it would pass for one of them
 )
 SELECT s.job_type, s.dedupe_key, EXISTS (SELECT FROM gone) AS retried,
        (SELECT count(pg_notify(/*$channel*/'pqrun', 'ready:' || priority || ':' || queue)) FROM moved) AS told

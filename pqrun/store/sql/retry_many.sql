@@ -19,6 +19,8 @@ WITH source AS MATERIALIZED (
     RETURNING a.id, a.queue, a.priority
 ), gone AS (
     DELETE FROM /*$schema*/pqrun.jobs_finished f USING moved m WHERE f.id = m.id RETURNING f.id
+), reports AS (
+    DELETE FROM /*$schema*/pqrun.progress p USING moved m WHERE p.job_id = m.id
 ), told AS MATERIALIZED (
     SELECT count(pg_notify(/*$channel*/'pqrun', m.message)) AS messages
       FROM (SELECT DISTINCT 'ready:' || priority || ':' || queue AS message FROM moved) m
