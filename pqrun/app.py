@@ -193,6 +193,13 @@ class App(Registrations[S]):
             raise ArgumentsError(f"the app has no task {job_type!r:.80}; it has {known}")
         return task.call_stored(dump_object(payload, "payload"))
 
+    def prepared(self, call: Call[V]) -> Call[V]:
+        """Return what the ``before_defer`` hooks make of a call that is about to be written in a transaction; for tools.
+
+        Raises what a hook raises.
+        """
+        return self._before([call], self)[0]
+
     async def defer_many(
         self, calls: Iterable[Call[V]], *, connection: AnyConnection | None = None
     ) -> list[JobHandle[V]]:

@@ -238,7 +238,14 @@ class ScheduleRefused(ScheduleError):
 
 
 class PayloadDecodeError(PqrunError):
-    """A stored payload does not satisfy the model; the message names fields and reasons, never values."""
+    """A stored payload does not satisfy the model; the message names fields and reasons, never values.
+
+    ``errors`` lists (path, reason) pairs, as those of PayloadError; none where the payload could not be read at all.
+    """
+
+    def __init__(self, message: str, errors: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.errors = errors
 
 
 class PayloadVersionError(PayloadDecodeError):

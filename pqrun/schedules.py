@@ -30,8 +30,8 @@ from pqrun.job.schedule import (
     preview,
     words,
 )
-from pqrun.store import PgJobStore
 from pqrun.store import schedules as rows
+from pqrun.store.enqueueing import Runs
 
 __all__ = ["Preview", "Schedules", "define", "define_for_task"]
 
@@ -111,18 +111,18 @@ def _refuse_unknown(options: Mapping[str, object]) -> None:
 
 
 class Schedules:
-    """The stored schedules: ``jobs.schedules`` of an open app, or ``Schedules(store)``.
+    """The stored schedules: ``jobs.schedules`` of an open app, ``Schedules(store)``, or of a session, within its transaction.
 
     Every call is one look or one change in the database; workers hear of a change at once. All of them raise StoreError and its kinds,
     and those that name a schedule ScheduleNotFound.
     """
 
-    def __init__(self, store: PgJobStore | Callable[[], PgJobStore]) -> None:
+    def __init__(self, store: Runs | Callable[[], Runs]) -> None:
         self._find_store = store
 
     @property
-    def _store(self) -> PgJobStore:
-        return self._find_store if isinstance(self._find_store, PgJobStore) else self._find_store()
+    def _store(self) -> Runs:
+        return self._find_store() if callable(self._find_store) else self._find_store
 
     async def list(self) -> "list[Schedule]":
         """Return all schedules, by name, paused and orphaned ones included."""

@@ -201,12 +201,12 @@ class Task(Generic[P, M, R, S]):
         try:
             payload = codec.load(payload_json)
         except PayloadDecodeError as error:
-            reason = str(error)
+            refusal = PayloadError(str(error), error.errors)
         else:
             return Call(
                 self._declared.new_job(payload, self._placement), self._decode, self._load, self._placement.connection
             )
-        raise PayloadError(reason)
+        raise refusal
 
     def _call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call[R]:
         payload = self._declared.build(args, kwargs)

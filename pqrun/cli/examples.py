@@ -44,6 +44,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "show": ("pqrun show 17", "pqrun show 17 --payload --traceback"),
     "tasks": ("pqrun tasks shop:jobs", "pqrun tasks shop:jobs --schema send_email"),
     "watch": ("pqrun watch 17", "pqrun watch 17 --json --timeout 600"),
+    "web": ("pqrun web shop:jobs --role admin", "pqrun web shop:jobs --user ann --password-file password --admin ann"),
     "why": ("pqrun why 17", "pqrun why 17 --app shop:jobs --json"),
     "worker": ("pqrun worker shop:jobs --concurrency 10", "pqrun worker shop:jobs --queues mail,reports"),
     "workers": ("pqrun workers", "pqrun workers --json"),

@@ -28,6 +28,7 @@ from pqrun.cli.schedules import schedules
 from pqrun.cli.show import show
 from pqrun.cli.tasks import tasks
 from pqrun.cli.watch import watch
+from pqrun.cli.web import web
 from pqrun.cli.why import why
 from pqrun.cli.worker import worker
 from pqrun.cli.workers import workers
@@ -50,6 +51,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     dev,
     migrate,
     worker,
+    web,
     check,
     doctor,
     tasks,

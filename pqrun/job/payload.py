@@ -93,7 +93,7 @@ class PayloadCodec(Generic[M]):
         """
         value = self._wire.load(text)
         if isinstance(value, Refusal):
-            raise PayloadDecodeError(f"the stored payload does not satisfy {self.name}: {value}")
+            raise PayloadDecodeError(f"the stored payload does not satisfy {self.name}: {value}", value.problems)
         return value
 
     def problems(self, text: str) -> Problems:

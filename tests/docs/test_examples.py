@@ -46,18 +46,18 @@ SCRIPTS = {
         "job 4 failed: pqrun.Abort: there is no user 8 after attempt 1",
         "job 5 failed: ValueError: a path is needed after attempt 1",
     ],
-    "observed": [
-        "ready 4",
-        'pqrun_job_outcomes_total{outcome="done",queue="mail",task="send"} 2.0',
-        'pqrun_job_outcomes_total{outcome="failed",queue="mail",task="send"} 1.0',
-        "send started=3 done=2 failed=1",
-    ],
     "progress": [
         "it only grew: True",
         "last: page 20 of 20",
         "result: {'pages': 20}",
         "result: {'words': 3}",
         "a thread reported: 1.0",
+    ],
+    "observed": [
+        "ready 4",
+        'pqrun_job_outcomes_total{outcome="done",queue="mail",task="send"} 2.0',
+        'pqrun_job_outcomes_total{outcome="failed",queue="mail",task="send"} 1.0',
+        "send started=3 done=2 failed=1",
     ],
     "attempts": [
         "{'charged': 'visa'}",
@@ -88,7 +88,7 @@ SCRIPTS = {
     ],
     "resources": ["opened", "{'converted': 25.0}", "{'converted': 50.0}", "{'converted': 75.0}", "closed"],
 }
-WEB = {"fastapi_app", "starlette_app", "litestar_app", "flask_app", "django_shop"}
+WEB = {"fastapi_app", "fastapi_pages", "starlette_app", "litestar_app", "flask_app", "django_shop"}
 """Served by test_frameworks.py."""
 TESTED = {"welcome", "test_welcome"}
 

@@ -210,3 +210,18 @@ async def test_the_django_project_passes_its_own_tests_and_misses_no_migration(d
     shop = Project(ROOT / "examples" / "django_shop", DATABASE_URL=dsn)
     await shop.command("manage.py", "test", "--noinput")  # Django's own checks, too; in a database of its own
     await shop.command("manage.py", "makemigrations", "--check", "--dry-run")
+
+
+async def test_the_pages_inside_fastapi_know_staff_and_mask_cards(dsn: str, connection: asyncpg.Connection) -> None:
+    project = Project(ROOT, PQRUN_DSN=dsn)
+    async with project.serving("-m", "uvicorn", "examples.fastapi_pages:app", "--port", "0") as client:
+        answer = await client.post("/orders/7/charge", params={"card": "4111-1111-1111-4242", "amount": 5})
+        job = answer.json()["job"]
+        assert (await client.get("/ops/jobs")).status_code == 403
+        page = await client.get(f"/ops/jobs/{job}", headers={"X-Remote-User": "ann"})
+        assert page.status_code == 200
+        assert "**** 4242" in page.text
+        assert "4111" not in page.text
+        assert "Cancel" in page.text
+        page = await client.get(f"/ops/jobs/{job}", headers={"X-Remote-User": "eve"})
+        assert "Cancel</button>" not in page.text

@@ -321,6 +321,7 @@ async def test_rights_on_the_function_and_the_registry_hold_for_what_takes_their
     empty_dsn: str, connection: asyncpg.Connection
 ) -> None:
     jobs, payload_version, schedules = migrations()[:3]
+    (audit,) = (m for m in migrations() if m.name == "audit")
     async with connected(empty_dsn) as owner:
         await apply(owner, jobs)
         async with owner.transaction():  # roles belong to the whole server: rolled back with the rest
@@ -331,12 +332,12 @@ async def test_rights_on_the_function_and_the_registry_hold_for_what_takes_their
                 GRANT EXECUTE ON FUNCTION pqrun.enqueue TO "Producer" WITH GRANT OPTION;
                 GRANT SELECT, INSERT, UPDATE, DELETE ON pqrun.workers TO worker;
             """)
-            await apply(owner, payload_version, schedules)
+            await apply(owner, payload_version, schedules, audit)
             function = "SELECT has_function_privilege($1, (SELECT oid FROM pg_proc WHERE proname = 'enqueue'), $2)"
             may = [await owner.fetchval(function, role, "EXECUTE") for role in ("Producer", "worker", "stranger")]
             assert may == [True, False, False]
             assert await owner.fetchval(function, "Producer", "EXECUTE WITH GRANT OPTION")
-            for table in ("pqrun.task_shapes", "pqrun.schedules"):
+            for table in ("pqrun.task_shapes", "pqrun.schedules", "pqrun.audit", "pqrun.operations"):
                 query = f"SELECT has_table_privilege($1, '{table}', $2)"
                 assert [await owner.fetchval(query, role, "INSERT") for role in ("Producer", "worker")] == [False, True]
             await owner.execute(

@@ -6,8 +6,9 @@ from tests.support.database import Databases, connected
 from tests.support.waiting import wait_until
 
 EMPTY = """
-TRUNCATE pqrun.jobs, pqrun.workers, pqrun.task_shapes, pqrun.schedules, pqrun.attempts, pqrun.progress, pqrun.statistics,
-    pqrun.turns RESTART IDENTITY;
+TRUNCATE pqrun.jobs, pqrun.workers, pqrun.task_shapes, pqrun.schedules, pqrun.attempts, pqrun.progress, pqrun.audit, pqrun.operations,
+  pqrun.statistics, pqrun.turns
+RESTART IDENTITY;
 SELECT setval('pqrun.claims_id_seq', 1, false);
 """
 

@@ -1,0 +1,353 @@
+"""What the web pages read: each look is one statement of bounded cost, whatever the tables hold.
+
+All of a page is read in one read-only transaction with a short limit for each statement: what would take longer is refused by the
+database, and the page says so.
+"""
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from pqrun.job.explaining import BEAT_SECONDS
+from pqrun.job.filter import TIMES, JobFilter
+from pqrun.job.record import Job
+from pqrun.job.registered import RegisteredWorker
+from pqrun.job.state import ACTIVE, FINISHED, Status
+from pqrun.job.storable import error_summary
+from pqrun.store.enqueueing import Runs
+from pqrun.store.failure import translating
+from pqrun.store.link import PLANNER_SETTINGS, Session, own_transaction
+from pqrun.store.pg import PgJobStore
+from pqrun.store.rows import Row, stored_job
+from pqrun.store.selecting import like_pattern
+
+__all__ = [
+    "BEFORE_ALL",
+    "PAGE_SETTINGS",
+    "STATEMENT_CANCELLED",
+    "ActiveCount",
+    "Counts",
+    "Database",
+    "Ended",
+    "JobPage",
+    "Listed",
+    "MigrationRow",
+    "Running",
+    "TableSize",
+    "browse",
+    "count_active",
+    "count_ended",
+    "get_job",
+    "list_migrations",
+    "list_running",
+    "list_workers",
+    "read_clock",
+    "read_pulse",
+    "reading",
+    "see_database",
+    "see_tables",
+    "writing",
+]
+
+STATEMENT_SECONDS: Final = 2.5
+"""A page is for people: what takes longer needs a narrower question."""
+
+PAGE_SETTINGS: Final = (
+    f"{PLANNER_SETTINGS}; SET statement_timeout = {STATEMENT_SECONDS * 1000:.0f}; SET lock_timeout = 1000"
+    "; SET default_transaction_read_only = on; SET transaction_read_only = on"
+)
+"""The last for the transaction that has begun already, where a pooler lends each its own connection."""
+
+ACT_SETTINGS: Final = f"{PLANNER_SETTINGS}; SET statement_timeout = 10000; SET lock_timeout = 2000"
+
+BEGIN_SECONDS: Final = 5.0
+"""How long a page waits for the start of its transaction, behind a pooler for a server connection."""
+
+STATEMENT_CANCELLED: Final = "57014"
+"""SQLSTATE of a statement that has taken too long."""
+
+BEFORE_ALL: Final = 2**63 - 1
+"""An id above all that there are: where a list begins."""
+
+LOOK_ROWS: Final = 20_000
+"""Jobs that one page looks at: some 30 ms."""
+
+COUNT_ROWS: Final = 20_000
+"""Jobs that are counted by state: some 15 ms."""
+
+WORKERS_MOST: Final = 1_000
+RUNNING_SHOWN: Final = 200
+
+
+class Listed(NamedTuple):
+    """A job as a row of a list."""
+
+    id: int
+    queue: str
+    job_type: str
+    priority: int
+    attempts: int
+    max_attempts: int
+    run_after: datetime
+    locked_at: datetime | None
+    dedupe_key: str | None
+    error: str | None
+    """The one line of the last error that names it."""
+    created_at: datetime
+    snoozes: int
+    status: Status
+    locked_by: str | None
+    finished_at: datetime | None
+    duration_ms: int | None
+    cancel_requested_at: datetime | None
+
+
+class JobPage(NamedTuple):
+    """Some jobs that match, newest first, and how far the search has come."""
+
+    jobs: list[Listed]
+    looked: int
+    matched: int
+    """Of those looked at, the ones shown and those that did not fit on the page."""
+    next_before: int | None
+    """Where the next page begins; None: all jobs have been looked at."""
+    is_cut: bool
+    """Whether the search ended before it had looked at all jobs: ``matched`` is not all there are."""
+    now: datetime
+
+
+class ActiveCount(NamedTuple):
+    """Jobs of one queue, task and state that have not finished."""
+
+    queue: str
+    job_type: str
+    status: Status
+    jobs: int
+    again: int
+    """Of those, the ones that have been started before."""
+    oldest_due: datetime
+
+
+class Ended(NamedTuple):
+    """Jobs of one queue, task and state that finished lately."""
+
+    queue: str
+    job_type: str
+    status: Status
+    jobs: int
+    duration_ms: int | None
+    """On average."""
+
+
+class Counts(NamedTuple):
+    """What was counted, whether that was all there is, and the clock."""
+
+    active: list[ActiveCount]
+    is_capped: bool
+    now: datetime
+
+
+class Running(NamedTuple):
+    """A job that a worker runs."""
+
+    id: int
+    job_type: str
+    queue: str
+    attempts: int
+    max_attempts: int
+    locked_at: datetime
+    timeout_seconds: float | None
+    cancel_requested_at: datetime | None
+
+
+class TableSize(NamedTuple):
+    """A table of the schema; rows are estimates."""
+
+    name: str
+    bytes: int
+    index_bytes: int
+    live: int
+    dead: int
+    vacuumed_at: datetime | None
+    analyzed_at: datetime | None
+    age: int
+    """In transactions, towards the 2 billion at which PostgreSQL stops."""
+
+
+class Database(NamedTuple):
+    """The server, and what goes on in this database."""
+
+    now: datetime
+    version: str
+    database: str
+    max_connections: int
+    is_standby: bool
+    notify_usage: float
+    """0 to 1: how full the queue of notifications is; what stays full holds up those who defer."""
+    autovacuum: bool
+    connections: int
+    longest_seconds: float | None
+    longest_application: str | None
+    longest_state: str | None
+    longest_pid: int | None
+    waiting: int
+    """Sessions that wait for a lock."""
+
+
+class MigrationRow(NamedTuple):
+    """A migration that was applied."""
+
+    version: int
+    name: str
+    applied_at: datetime
+
+
+@asynccontextmanager
+async def reading(store: PgJobStore) -> AsyncIterator[Session]:
+    """Lend the statements of a page: one read-only transaction. Raises StoreError and its kinds."""
+    async with _transaction(store, PAGE_SETTINGS) as session:
+        yield session
+
+
+@asynccontextmanager
+async def writing(store: PgJobStore) -> AsyncIterator[Session]:
+    """Lend the statements of an action: one transaction, committed at the end. Raises StoreError and its kinds."""
+    async with _transaction(store, ACT_SETTINGS) as session:
+        yield session
+
+
+@asynccontextmanager
+async def _transaction(store: PgJobStore, settings: str) -> AsyncIterator[Session]:
+    with translating(store.schema):
+        async with (
+            store.connection() as lent,
+            own_transaction(store.session(lent).connection, settings=settings, timeout=BEGIN_SECONDS),
+        ):
+            yield store.session(lent)
+
+
+def _conditions(wanted: JobFilter, at: datetime) -> tuple[object, ...]:
+    """Return a filter as parameters; ``at``: what its times count from."""
+    return (
+        _listed(wanted.statuses),
+        _listed(wanted.job_types),
+        _listed(wanted.queues),
+        _listed(wanted.priorities),
+        _listed(wanted.dedupe_keys),
+        wanted.error_contains,
+        wanted.payload_json,
+        *(wanted.time(name, at) for name in TIMES),
+        None if wanted.job_type_patterns is None else [like_pattern(one) for one in wanted.job_type_patterns],
+        _listed(wanted.workers),
+        wanted.attempts_min,
+        wanted.attempts_max,
+    )
+
+
+def _listed(values: Collection[object] | None) -> list[object] | None:
+    return None if values is None else list(values)
+
+
+def _part(wanted: JobFilter) -> str:
+    """Which part of the table can hold what is wanted."""
+    statuses = frozenset(Status) if wanted.statuses is None else frozenset(wanted.statuses)
+    if wanted.finished_after is not None or wanted.finished_before is not None:
+        statuses &= FINISHED
+    if not statuses & ACTIVE:
+        return "finished"
+    return "all" if statuses & FINISHED else "active"
+
+
+async def read_clock(session: Runs) -> datetime:
+    """Return what the clock of the database shows."""
+    (begin,) = await session.run("begin_selection")
+    now: datetime = begin["now"]
+    return now
+
+
+async def browse(
+    session: Runs, wanted: JobFilter, *, before: int = BEFORE_ALL, shown: int = 50, look: int = LOOK_ROWS
+) -> JobPage:
+    """Return the newest jobs that match, of the ``look`` newest ones below ``before``."""
+    (begin,) = await session.run("begin_selection")
+    place = _part(wanted), before, look, shown, _listed(wanted.ids)
+    rows = await session.run("browse_jobs", *place, *_conditions(wanted, begin["now"]))
+    first = rows[0]
+    jobs = [_listed_job(row) for row in rows if row["id"] is not None]
+    is_cut = first["looked"] == look
+    following = jobs[-1].id if first["matched"] > len(jobs) else first["last_id"] if is_cut else None
+    return JobPage(jobs, first["looked"], first["matched"], following, is_cut, first["now"])
+
+
+_LISTED: Final = tuple(field for field in Listed._fields if field not in ("error", "status"))
+
+
+def _listed_job(row: Row) -> Listed:
+    error = row["last_error"]
+    return Listed(
+        error=None if error is None else error_summary(error),
+        status=Status(row["status"]),
+        **{field: row[field] for field in _LISTED},
+    )
+
+
+async def get_job(session: Session, job_id: int) -> Job | None:
+    """Return a job with all its columns."""
+    rows = await session.run("get", job_id)
+    return stored_job(rows[0]) if rows else None
+
+
+async def count_active(session: Runs) -> Counts:
+    """Count what has not finished, of the oldest 20,000 rows."""
+    rows = await session.run("count_active", COUNT_ROWS)
+    found = [
+        ActiveCount(row["queue"], row["job_type"], Status(row["status"]), row["jobs"], row["again"], row["oldest_due"])
+        for row in rows
+        if row["queue"] is not None
+    ]
+    return Counts(found, rows[0]["looked"] == COUNT_ROWS, rows[0]["now"])
+
+
+async def count_ended(session: Runs, seconds: float) -> tuple[list[Ended], bool]:
+    """Count what finished in the last seconds, and say whether that was cut at 20,000."""
+    rows = await session.run("count_finished", seconds, COUNT_ROWS)
+    found = [
+        Ended(row["queue"], row["job_type"], Status(row["status"]), row["jobs"], row["duration_ms"])
+        for row in rows
+        if row["queue"] is not None
+    ]
+    return found, rows[0]["looked"] == COUNT_ROWS
+
+
+async def list_workers(session: Session) -> list[RegisteredWorker]:
+    """Return the registry, the living first, at most 1,000."""
+    return [RegisteredWorker(**row) for row in await session.run("list_workers", BEAT_SECONDS, WORKERS_MOST)]
+
+
+async def list_running(session: Runs, worker: int) -> list[Running]:
+    """Return what a worker runs, the longest first, at most 200."""
+    rows = await session.run("list_running", worker, RUNNING_SHOWN)
+    return [Running(*(row[name] for name in Running._fields)) for row in rows]
+
+
+async def see_tables(session: Runs, schema: str) -> list[TableSize]:
+    """Return the tables of the schema, the largest first."""
+    rows = await session.run("see_tables", schema)
+    return [TableSize(*(row[name] for name in TableSize._fields)) for row in rows]
+
+
+async def see_database(session: Runs) -> Database:
+    """Return what the server says of itself."""
+    (row,) = await session.run("see_database")
+    return Database(*(row[name] for name in Database._fields))
+
+
+async def list_migrations(session: Runs) -> list[MigrationRow]:
+    """Return the migrations that were applied."""
+    return [MigrationRow(*(row[name] for name in MigrationRow._fields)) for row in await session.run("list_migrations")]
+
+
+async def read_pulse(session: Runs, schema: str) -> dict[str, int]:
+    """Return by table a number that grows with each write, a little late."""
+    return {row["name"]: int(row["writes"]) for row in await session.run("read_pulse", schema)}

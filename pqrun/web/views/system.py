@@ -1,0 +1,115 @@
+"""The database behind it: schema, sizes, vacuum, what holds it up; and the page of help."""
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from pqrun.job.query import KEYS
+from pqrun.store.migrate import migrations
+from pqrun.store.pages import Database, TableSize, list_migrations, see_database, see_tables
+from pqrun.web.access import ACTIONS
+from pqrun.web.visit import Visit
+
+__all__ = ["database_warnings", "help_data", "package_version", "system_data"]
+
+LONG_TRANSACTION_SECONDS: Final = 300.0
+DEAD_LEAST: Final = 50_000
+AGE_MOST: Final = 1_000_000_000
+NOTIFY_MOST: Final = 0.5
+
+
+def package_version() -> str:
+    """Return the version of pqrun."""
+    try:
+        return version("pqrun")
+    except PackageNotFoundError:  # run from a source tree
+        return "not installed"
+
+
+async def system_data(visit: Visit) -> Mapping[str, object]:
+    """Everything that an operator would ask the database by hand."""
+    store = await visit.site.store()
+    async with visit.reading() as session:
+        database = await see_database(session)
+        tables = await see_tables(session, store.schema)
+        applied = await list_migrations(session)
+    here = {one.version: one.name for one in migrations()}
+    done = {one.version for one in applied}
+    return {
+        "database": database,
+        "tables": tables,
+        "migrations": applied,
+        "missing": [f"{number:04} {name}" for number, name in here.items() if number not in done],
+        "newer": [f"{one.version:04} {one.name}" for one in applied if one.version not in here],
+        "schema": store.schema,
+        "warnings": database_warnings(database, tables),
+        "version": package_version(),
+        "settings": settings(visit),
+    }
+
+
+def settings(visit: Visit) -> dict[str, object]:
+    """Return what these pages were told, without secrets."""
+    rules = visit.site.rules
+    authorize = rules.authorize
+    return {
+        "authorize": getattr(authorize, "__qualname__", type(authorize).__name__),
+        "redact": "none" if rules.redact is None else "yes",
+        "hide_payloads": "from viewers" if rules.hide_payloads else "no",
+        "allow_actions": ", ".join(sorted(rules.allow_actions)) or "none",
+        "you": f"{visit.access.user}, {visit.access.role.name.lower()}",
+    }
+
+
+def database_warnings(database: Database, tables: list[TableSize]) -> list[str]:
+    """Say what needs somebody's attention."""
+    found: list[str] = []
+    longest = database.longest_seconds
+    if longest is not None and longest > LONG_TRANSACTION_SECONDS:
+        found.append(
+            f"A transaction has been open for {longest / 60:,.0f} minutes (pid {database.longest_pid}, "
+            f"{database.longest_application or 'no name'}, {database.longest_state or 'unknown'}): vacuum cannot remove what is newer."
+        )
+    if not database.autovacuum:
+        found.append("autovacuum is off: dead rows stay.")
+    if database.notify_usage > NOTIFY_MOST:
+        found.append(
+            f"The queue of notifications is {database.notify_usage:.0%} full: some session listens in a transaction that does not end."
+        )
+    for table in tables:
+        if table.dead > max(DEAD_LEAST, table.live):
+            found.append(f"{table.name}: {table.dead:,} dead rows to {table.live:,} living ones.")
+        if table.age > AGE_MOST:
+            found.append(f"{table.name}: not frozen for {table.age:,} transactions.")
+    if database.connections > 0.9 * database.max_connections:
+        found.append(f"{database.connections} of {database.max_connections} connections are in use.")
+    return found
+
+
+KEYS_OF_PAGES: Final = (
+    ("g then o", "overview"),
+    ("g then j", "jobs"),
+    ("g then e", "errors"),
+    ("g then t", "tasks"),
+    ("g then s", "schedules"),
+    ("g then w", "workers"),
+    ("g then a", "operations and audit"),
+    ("g then d", "system (database)"),
+    ("/", "to the query box"),
+    ("j, k", "next, previous row"),
+    ("x", "tick the row"),
+    ("Enter", "open the row"),
+    ("r", "refresh"),
+    ("p", "pause or resume live updates"),
+    ("?", "this page"),
+)
+
+
+async def help_data(_visit: Visit) -> Mapping[str, object]:
+    """Keys, states and the grammar of queries."""
+    roles = {role: sorted(name for name, least in ACTIONS.items() if least == role) for role in set(ACTIONS.values())}
+    return {
+        "keys": KEYS_OF_PAGES,
+        "grammar": KEYS,
+        "roles": {role.name.lower(): names for role, names in sorted(roles.items())},
+    }

@@ -1,0 +1,95 @@
+"""Plans of what the web pages read: a page costs what it looks at, whatever else the tables hold."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import pytest
+import pytest_asyncio
+
+from pqrun.store.pages import PAGE_SETTINGS
+from tests.store.test_plans import Explainer
+from tests.support.database import Databases, connected
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ACTIVE = 30_000
+HISTORY = 60_000
+LOOK = 1_000
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+EARLY = datetime(2016, 6, 1, tzinfo=UTC)
+
+SEED = f"""
+INSERT INTO pqrun.jobs (job_type, payload) SELECT 't', jsonb_build_object('n', n) FROM generate_series(1, {ACTIVE}) n;
+INSERT INTO pqrun.jobs (job_type, status, attempts, finished_at)
+SELECT 't', 'FAILED', 1, clock_timestamp() - n * interval '1 s' FROM generate_series(1, {HISTORY}) n;
+INSERT INTO pqrun.audit (actor, action, target, job_id, outcome) SELECT 'a', 'retry', 't', n, 'done' FROM generate_series(1, 20000) n;
+ANALYZE pqrun.jobs_active, pqrun.jobs_finished, pqrun.audit;
+"""
+
+modes = pytest.mark.parametrize("generic", [False, True], ids=["for its arguments", "generic"])
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def seeded(databases: Databases) -> AsyncIterator[str]:
+    """A database with many jobs of either kind."""
+    dsn = await databases.clone()
+    async with connected(dsn) as connection:
+        await connection.execute(SEED)
+    yield dsn
+    await databases.drop(dsn)
+
+
+@asynccontextmanager
+async def explaining(dsn: str) -> AsyncIterator[Explainer]:
+    # What makes transactions read-only is left out: EXECUTE of EXPLAIN runs in one that PREPARE has begun.
+    settings = PAGE_SETTINGS.partition("; SET default_transaction_read_only")[0]
+    async with connected(dsn) as connection:
+        await connection.execute(settings)
+        yield Explainer(connection)
+
+
+def browsing(part: str, ids: list[int] | None = None) -> tuple[object, ...]:
+    """The arguments of a list whose filter asks for everything that can be asked, and matches nothing."""
+    asked = ["READY", "FAILED"], ["t"], ["default"], [0], ["k1"], "x", '{"n": -1}'
+    return part, 2**62, LOOK, 50, ids, *asked, EARLY, NOW, EARLY, NOW, EARLY, NOW, ["t%"], ["w"], 0, 9
+
+
+@modes
+@pytest.mark.parametrize(("part", "indexes"), [("active", {"jobs_active_pkey"}), ("finished", {"jobs_finished_pkey"})])
+async def test_a_list_looks_at_so_many_rows_of_its_part(
+    seeded: str, part: str, indexes: set[str], generic: bool
+) -> None:
+    async with explaining(seeded) as explainer:
+        plan = await explainer.plan("browse_jobs", *browsing(part), generic=generic)
+    assert set(plan.indexes) == indexes, plan.text
+    assert not plan.scanned, plan.text
+    assert plan.buffers <= LOOK // 5, (plan.buffers, plan.text)
+
+
+@modes
+async def test_a_list_of_ids_reads_those(seeded: str, generic: bool) -> None:
+    async with explaining(seeded) as explainer:
+        plan = await explainer.plan("browse_jobs", *browsing("all", [5, 40_000]), generic=generic)
+    assert not plan.scanned, plan.text
+    assert plan.buffers <= 30, (plan.buffers, plan.text)
+
+
+@modes
+async def test_counts_end_at_their_cap(seeded: str, generic: bool) -> None:
+    async with explaining(seeded) as explainer:
+        active = await explainer.plan("count_active", LOOK, generic=generic)
+        ended = await explainer.plan("count_finished", 86_400.0, LOOK, generic=generic)
+    for plan, index in ((active, "jobs_active_pkey"), (ended, "jobs_finished_at")):
+        assert set(plan.indexes) == {index}, plan.text
+        assert plan.buffers <= LOOK // 5, (plan.buffers, plan.text)
+
+
+@modes
+async def test_the_log_of_a_job_is_found_by_its_indexes(seeded: str, generic: bool) -> None:
+    async with explaining(seeded) as explainer:
+        plan = await explainer.plan("audit_job", 77, 50, generic=generic)
+        page = await explainer.plan("page_audit", 2**62, 50, generic=generic)
+    assert set(plan.indexes) == {"audit_job", "audit_made"}, plan.text
+    assert plan.buffers <= 15, plan.text
+    assert page.buffers <= 10, page.text
