@@ -23,6 +23,7 @@ from pqrun.web.defence import Tokens
 from pqrun.web.drawing import FUNCTIONS
 from pqrun.web.export import export_jobs
 from pqrun.web.live import Pulse, events_view
+from pqrun.web.metrics import metrics_view
 from pqrun.web.rendering import environment
 from pqrun.web.serving import Data, Endpoint, View, answer, hardened, json_endpoint, page_endpoint
 from pqrun.web.site import Redact, Rules, Site, checked_actions
@@ -140,6 +141,8 @@ def _routes(site: Site, pulse: Pulse) -> list[Route | Mount]:
         Route("/jobs.{kind}", _viewed(site, export_jobs)),
         Mount("/static", _Static(directory=str(files("pqrun.web") / "static"))),
     ]
+    if (metrics := metrics_view()) is not None:
+        routes.append(Route("/metrics", _viewed(site, metrics)))
     for path, name, data, act in pages:
         methods = ["GET"] if act is None else ["GET", "POST"]
         twin = "/api/overview.json" if path == "/" else f"/api{path}.json"
