@@ -57,6 +57,17 @@ async def test_the_list_has_what_is_now_and_what_workers_counted(pages: Pages, a
     assert rows[HOSTILE]["now"]["reason"] == HOSTILE
 
 
+async def test_counts_that_stop_at_their_bound_say_so(
+    pages: Pages, ann: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pqrun.store.queues.COUNT_ROWS", 3)
+    await pages.connection.execute(
+        "INSERT INTO pqrun.jobs (job_type, payload, queue) SELECT 'add', '{}', 'mail' FROM generate_series(1, 9)"
+    )
+    for path in ("/", "/queues", "/queues/mail"):
+        assert "3+" in flat(await ann.get(path)), path
+
+
 async def test_a_queue_that_nothing_is_in_any_more_is_still_shown_with_what_went_through(
     pages: Pages, ann: Browser
 ) -> None:
@@ -224,7 +235,7 @@ async def test_the_overview_tells_how_the_parts_are(pages: Pages, ann: Browser) 
     assert {name for name, is_well in health.items() if not is_well} == {"workers", "reaper", "scheduler", "schema"}
     page = await ann.get("/")
     assert "not cleared away" in page
-    assert "1 migrations missing" in page
+    assert "1 migration missing" in page
 
 
 async def test_jobs_that_a_real_worker_has_run_are_in_the_charts(pages: Pages, ann: Browser) -> None:

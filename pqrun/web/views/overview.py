@@ -76,12 +76,13 @@ async def overview_data(visit: Visit) -> Mapping[str, object]:
         Health(
             "database",
             not trouble,
-            f"{len(trouble)} warnings" if trouble else "no bloat, no long transaction",
+            _number(len(trouble), "warning") if trouble else "no bloat, no long transaction",
             "/system",
         ),
     ]
     return {
         "queues": queue_rows(states, counted),
+        "at_least": frozenset[str]().union(*(state.at_least for state in states)),
         "counted": counted,
         "ranges": list(PERIODS),
         "health": health,
@@ -108,6 +109,10 @@ def _late(schedules: Iterable[Schedule], now: datetime) -> list[str]:
     return [one.name for one in schedules if one.state == "active" and one.next_at and now - one.next_at > LATE]
 
 
+def _number(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def _workers_health(workers: Sequence[RegisteredWorker]) -> Health:
     alive = sum(worker.is_alive for worker in workers)
     silent = sum(state_of(worker) == "silent" for worker in workers)
@@ -120,9 +125,9 @@ def _reaper_health(workers: Sequence[RegisteredWorker]) -> Health:
     left = [worker for worker in workers if worker.beat_age_seconds > UNREAPED_SECONDS and worker.dead_at is None]
     held = [worker for worker in workers if worker.dead_at is not None and worker.running]
     if left:
-        return Health("reaper", False, f"{len(left)} silent workers are not cleared away", "/workers")
+        return Health("reaper", False, f"{_number(len(left), 'silent worker')} not cleared away", "/workers")
     if held:
-        return Health("reaper", True, f"recovers the jobs of {len(held)} dead workers", "/workers")
+        return Health("reaper", True, f"recovers the jobs of {_number(len(held), 'dead worker')}", "/workers")
     return Health("reaper", True, "nothing to recover", "/workers")
 
 
@@ -143,7 +148,7 @@ def _clock_health(ahead: float) -> Health:
 def _schema_health(applied: Sequence[MigrationRow]) -> Health:
     done = {one.version for one in applied}
     missing = sum(one.version not in done for one in migrations())
-    words = f"version {max(done, default=0):04}" + (f", {missing} migrations missing" if missing else "")
+    words = f"version {max(done, default=0):04}" + (f", {_number(missing, 'migration')} missing" if missing else "")
     return Health("schema", not missing, words, "/system")
 
 
