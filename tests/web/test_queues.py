@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
 from urllib.parse import quote
 
@@ -66,6 +67,28 @@ async def test_counts_that_stop_at_their_bound_say_so(
     )
     for path in ("/", "/queues", "/queues/mail"):
         assert "3+" in flat(await ann.get(path)), path
+
+
+async def test_many_queues_are_paged_and_the_overview_shows_those_that_matter(pages: Pages, ann: Browser) -> None:
+    await pages.connection.execute(
+        "INSERT INTO pqrun.jobs (job_type, payload, queue) SELECT 'add', '{}', 'q' || n FROM generate_series(1, 150) n"
+    )
+    await pages.jobs.pause(queue="q140")
+    seen: list[str] = []
+    path = "/queues?range=15m"
+    while path:
+        text = await ann.get(path)
+        seen += re.findall(r'class="open" href="/ops/queues/([^"]+)"', text)
+        following = re.search(r'rel="next" href="/ops([^"]+)"', text)
+        path = unescape(following[1]) if following else ""
+        assert "range=15m" in path or not path
+    assert len(seen) == len(set(seen)) == 150 + 3
+    overview = await twin(ann, "/overview.json")
+    names = [row["name"] for row in overview["queues"]]
+    assert (len(names), overview["all_queues"]) == (20, 153)
+    assert {HOSTILE, "q140"} <= set(names)
+    assert names == sorted(names)
+    assert "20 of 153 queues" in flat(await ann.get("/"))
 
 
 async def test_a_queue_that_nothing_is_in_any_more_is_still_shown_with_what_went_through(

@@ -24,6 +24,7 @@ from pqrun.web.volumes import read_volumes
 __all__ = ["overview_data"]
 
 ERRORS_SHOWN: Final = 5
+QUEUES_SHOWN: Final = 20
 UPCOMING_SHOWN: Final = 5
 
 SKEW_SECONDS: Final = 1.0
@@ -80,8 +81,12 @@ async def overview_data(visit: Visit) -> Mapping[str, object]:
             "/system",
         ),
     ]
+    queues = queue_rows(states, counted)
+    shown = sorted(queues, key=lambda row: row.weight, reverse=True)[:QUEUES_SHOWN]
     return {
-        "queues": queue_rows(states, counted),
+        "queues": sorted(shown, key=lambda row: row.name),
+        "all_queues": len(queues),
+        "sums": {name: sum(getattr(state, name) for state in states) for name in ("ready", "running", "scheduled")},
         "at_least": frozenset[str]().union(*(state.at_least for state in states)),
         "counted": counted,
         "ranges": list(PERIODS),

@@ -28,6 +28,9 @@ from pqrun.web.volumes import Counted, Volume, read_volumes
 
 __all__ = ["QueueRow", "act_on_queue", "change_pause", "queue_data", "queue_rows", "queue_warnings", "queues_data"]
 
+QUEUES_SHOWN: Final = 100
+"""On one page of the list: each has a drawing, and steps in the table below."""
+
 WAITS_LONG: Final = timedelta(minutes=5)
 
 AGE_BOUNDS: Final = (1.0, 10.0, 60.0, 300.0, 1_800.0, 3_600.0, 21_600.0, 86_400.0)
@@ -55,9 +58,10 @@ class QueueRow(NamedTuple):
     volume: Volume
 
     @property
-    def is_busy(self) -> bool:
-        """Whether anything waits or runs."""
-        return bool(self.now.ready or self.now.running or self.now.scheduled)
+    def weight(self) -> tuple[bool, bool, int]:
+        """Orders queues by how much somebody may want to see them: paused ones, those that nobody serves, and then by jobs."""
+        is_unserved = self.now.ready > 0 and not self.now.workers
+        return self.now.paused_at is not None, is_unserved, self.now.ready + self.now.running + self.volume.started
 
 
 class Serving(NamedTuple):
@@ -94,18 +98,20 @@ def queue_warnings(states: Iterable[QueueState]) -> list[str]:
 
 
 async def queues_data(visit: Visit) -> Mapping[str, object]:
-    """All queues by name, and the tasks that are paused in all of them."""
+    """All queues by name, from behind ``?after=`` on, and the tasks that are paused in all of them."""
+    after = visit.query.get("after", "")
     async with visit.reading() as session:
         now = await read_clock(session)
         states = await find_queues(session)
         pauses = await find_pauses(session)
-        workers = await list_workers(session)
     counted = await read_volumes(visit, now, "queue")
+    rows = [row for row in queue_rows(states, counted) if row.name > after]
     return {
-        "queues": queue_rows(states, counted),
+        "queues": rows[:QUEUES_SHOWN],
+        "next_after": rows[QUEUES_SHOWN - 1].name if len(rows) > QUEUES_SHOWN else None,
+        "is_first": not after,
         "paused_tasks": [pause for pause in pauses if pause.kind == "task"],
         "warnings": queue_warnings(states),
-        "alive": sum(worker.is_alive for worker in workers),
         "counted": counted,
         "ranges": list(PERIODS),
         "now": now,
