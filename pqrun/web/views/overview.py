@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from pqrun.job.definition import Schedule
+from pqrun.job.queue import QueueState
 from pqrun.job.registered import RegisteredWorker
 from pqrun.store import schedules as rows
 from pqrun.store.attempts import find_error_groups
@@ -19,7 +20,7 @@ from pqrun.web.views.schedules import LATE
 from pqrun.web.views.system import database_warnings
 from pqrun.web.views.workers import state_of
 from pqrun.web.visit import Visit
-from pqrun.web.volumes import read_volumes
+from pqrun.web.volumes import Counted, read_volumes
 
 __all__ = ["overview_data"]
 
@@ -74,20 +75,10 @@ async def overview_data(visit: Visit) -> Mapping[str, object]:
         _scheduler_health(known.schedules, now),
         _clock_health(ahead),
         _schema_health(applied),
-        Health(
-            "database",
-            not trouble,
-            _number(len(trouble), "warning") if trouble else "no bloat, no long transaction",
-            "/system",
-        ),
+        _database_health(trouble),
     ]
-    queues = queue_rows(states, counted)
-    shown = sorted(queues, key=lambda row: row.weight, reverse=True)[:QUEUES_SHOWN]
     return {
-        "queues": sorted(shown, key=lambda row: row.name),
-        "all_queues": len(queues),
-        "sums": {name: sum(getattr(state, name) for state in states) for name in ("ready", "running", "scheduled")},
-        "at_least": frozenset[str]().union(*(state.at_least for state in states)),
+        **_queues(states, counted),
         "counted": counted,
         "ranges": list(PERIODS),
         "health": health,
@@ -100,6 +91,18 @@ async def overview_data(visit: Visit) -> Mapping[str, object]:
         "paused": sum(one.state == "paused" for one in known.schedules),
         "warnings": [*queue_warnings(states), *_warnings(health, workers, known.schedules, now), *trouble],
         "now": now,
+    }
+
+
+def _queues(states: Sequence[QueueState], counted: Counted) -> dict[str, object]:
+    """The queues that matter most, and the sums of all."""
+    queues = queue_rows(states, counted)
+    shown = sorted(queues, key=lambda row: row.weight, reverse=True)[:QUEUES_SHOWN]
+    return {
+        "queues": sorted(shown, key=lambda row: row.name),
+        "all_queues": len(queues),
+        "sums": {name: sum(getattr(state, name) for state in states) for name in ("ready", "running", "scheduled")},
+        "at_least": frozenset[str]().union(*(state.at_least for state in states)),
     }
 
 
@@ -155,6 +158,11 @@ def _schema_health(applied: Sequence[MigrationRow]) -> Health:
     missing = sum(one.version not in done for one in migrations())
     words = f"version {max(done, default=0):04}" + (f", {_number(missing, 'migration')} missing" if missing else "")
     return Health("schema", not missing, words, "/system")
+
+
+def _database_health(trouble: Sequence[str]) -> Health:
+    words = _number(len(trouble), "warning") if trouble else "no bloat, no long transaction"
+    return Health("database", not trouble, words, "/system")
 
 
 def _warnings(
