@@ -40,11 +40,14 @@ class _Cursor:
         self._floor = 0
         self._marks: deque[tuple[float, int]] = deque()
 
-    def look(self, place: int, now: float) -> None:
-        # A claim that was filled by rows below what was seen before: there may be more of them, go on from there.
-        self._floor = min(self._floor, place)
-        while self._marks and self._marks[-1][1] > place:
-            self._marks.pop()
+    def look(self, place: int, now: float, *, is_filled: bool) -> None:
+        if is_filled:
+            # By rows below what was seen before: there may be more of them, go on from there.
+            self._floor = min(self._floor, place)
+            while self._marks and self._marks[-1][1] > place:
+                self._marks.pop()
+        elif place < max(self._floor, self._marks[-1][1] if self._marks else 0):
+            return  # it ended among rows that are not for us, and what is behind them was seen before
         if not self._marks or now - self._marks[-1][0] >= MARK_SECONDS:
             self._marks.append((now, place))
 
@@ -67,6 +70,8 @@ class Lanes:
         self._order: list[Lane] = []  # of the last claim
         self._next_scan = 0.0
         self._is_scan_asked = False
+        self._walks: dict[GroupName, dict[Lane, int]] = {}  # by lane, the place behind which to go on
+        self._walk_seconds = 0.0  # what the walks under way have taken
         self.serve(queues, own)
 
     def serve(self, queues: Iterable[str] | None, own: Iterable[str] = ()) -> None:
@@ -74,6 +79,7 @@ class Lanes:
         self._queues = None if queues is None else frozenset(queues)
         self._own = frozenset(own)
         self._ageing: dict[GroupName, Ageing] = {group: Ageing() for group in (SHARED, *self._own)}
+        self._walks.clear()
         known, self._cursors = self._cursors, {}
         self._cursors = {lane: cursor for lane, cursor in known.items() if self._serves(lane)}
 
@@ -106,7 +112,7 @@ class Lanes:
 
     def scanned(self, started: float, now: float) -> None:
         """Note a claim from the start, with the survey before it: the longer it took, the later comes the next."""
-        self._next_scan = now + max(SCAN_LEAST_SECONDS, SCAN_SHARE * (now - started))
+        self._next_scan = max(self._next_scan, now + max(SCAN_LEAST_SECONDS, SCAN_SHARE * (now - started)))
 
     def scan_in(self, now: float) -> float:
         """Return the seconds until a claim from the start is due."""
@@ -127,6 +133,26 @@ class Lanes:
         ordered = sorted(known, key=lambda item: (-item[0].priority, item[1].turn))
         self._order = [lane for lane, _ in ordered]
         return [(lane, 0 if from_start else cursor.boundary(now)) for lane, cursor in ordered]
+
+    def cut(self, looks: Iterable[LaneLook], group: GroupName = SHARED) -> None:
+        """Note looks that ended among rows that are not for us, such as those of a paused task: what is behind them is walked to."""
+        for lane, place in looks:
+            walks = self._walks.setdefault(group, {})
+            walks[lane] = max(place, walks.get(lane, 0))
+
+    def walks(self, group: GroupName = SHARED) -> list[tuple[Lane, int]]:
+        """Return the lanes of a group that a walk is under way in, highest priority first, each with the place behind which to go on."""
+        return sorted(self._walks.get(group, {}).items(), key=lambda walk: -walk[0].priority)
+
+    def walked(self, cut: Iterable[LaneLook], seconds: float, now: float, group: GroupName = SHARED) -> None:
+        """Note a piece of all walks of a group, which took so long, and which of them go on; a scan that led to them is as long as they."""
+        self._walks.pop(group, None)
+        self.cut(cut, group)
+        self._walk_seconds += seconds
+        if not self._walks:
+            if self._next_scan > 0.0:  # else one is under way, and counts this itself
+                self._next_scan = max(self._next_scan, now + SCAN_SHARE * self._walk_seconds)
+            self._walk_seconds = 0.0
 
     def filled(self, last: Lane, starts: int, now: float) -> None:
         """Note that the last claim was full, with so many jobs: it reached the lane of the last one, and none behind it."""
@@ -160,8 +186,8 @@ class Lanes:
             ageing.reached(empty)
             ageing.served(lanes, now)
 
-    def looked(self, looks: Iterable[LaneLook], now: float) -> None:
-        """Note how far a claim looked."""
+    def looked(self, looks: Iterable[LaneLook], now: float, *, is_filled: bool = True) -> None:
+        """Note how far a claim looked; ``is_filled``: there may be more between that and what was seen before."""
         for lane, place in looks:
             if (cursor := self._cursors.get(lane)) is not None:
-                cursor.look(place, now)
+                cursor.look(place, now, is_filled=is_filled)
