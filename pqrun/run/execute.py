@@ -165,7 +165,7 @@ class Executor:
         self._is_alone = True
         came = time.monotonic()
         try:
-            if await self._wait_alone(job) and not self._pauses.takes_back(job):
+            if await self._wait_alone(job) and not self._is_unwanted(job):
                 self._start(job, came, self._groups.of(job.queue))
                 claim = Claim(job.id, job.claim_id or 0)
                 await self._wait_until(lambda: claim not in self._running, ALONE_SECONDS)
