@@ -99,7 +99,10 @@ class Lanes:
                 known = self._cursors.pop(lane) if lane in self._cursors else _Cursor()
                 self._cursors[lane] = known  # now the one seen last
         while len(self._cursors) > LANES_MAX:
-            del self._cursors[next(iter(self._cursors))]
+            forgotten = next(iter(self._cursors))
+            del self._cursors[forgotten]
+            self._ageing[self._group_of(forgotten)].reached([forgotten])  # it waits for nothing that anybody looks for
+            self._walks.get(self._group_of(forgotten), {}).pop(forgotten, None)
 
     def is_scan_due(self, now: float) -> bool:
         """Whether the next claim should start from the beginning."""

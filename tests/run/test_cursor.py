@@ -191,3 +191,13 @@ def test_a_look_at_a_forgotten_lane_is_passed_over() -> None:
     lanes = make_lanes()
     lanes.looked([LaneLook(Lane("gone", 3), 7)], 1.0)
     assert len(lanes) == 1
+
+
+def test_a_lane_that_is_forgotten_while_it_waits_is_forgotten_by_ageing_too() -> None:
+    high = Lane("high", 9)
+    lanes = make_lanes(high, LANE)
+    lanes.boundaries(0.0, from_start=False)
+    lanes.filled(high, 1, 0.0)
+    lanes.add([high, *(Lane(f"q{number}", 0) for number in range(LANES_MAX))])
+    assert LANE not in dict(lanes.boundaries(0.0, from_start=False))
+    assert not [lane for ageing in lanes._ageing.values() for lane in ageing._waits if lane == LANE]
