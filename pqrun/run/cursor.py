@@ -6,7 +6,7 @@ committed later still, what came back below the cursor (released, recovered), an
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from pqrun.run.ageing import Ageing
 from pqrun.run.groups import SHARED, GroupName
@@ -71,6 +71,7 @@ class Lanes:
         self._next_scan = 0.0
         self._is_scan_asked = False
         self._walks: dict[GroupName, dict[Lane, int]] = {}  # by lane, the place behind which to go on
+        self._filled_to: dict[GroupName, int] = {}  # the lowest priority that the last full claim reached
         self._walk_seconds = 0.0  # what the walks under way have taken
         self.serve(queues, own)
 
@@ -143,13 +144,27 @@ class Lanes:
             walks = self._walks.setdefault(group, {})
             walks[lane] = max(place, walks.get(lane, 0))
 
-    def walks(self, group: GroupName = SHARED) -> list[tuple[Lane, int]]:
-        """Return the lanes of a group that a walk is under way in, highest priority first, each with the place behind which to go on."""
-        return sorted(self._walks.get(group, {}).items(), key=lambda walk: -walk[0].priority)
+    def walks(self, group: GroupName = SHARED, *, is_full: bool = False) -> list[tuple[Lane, int]]:
+        """Return the lanes of a group that a walk is under way in, highest priority first, each with the place behind which to go on.
 
-    def walked(self, cut: Iterable[LaneLook], seconds: float, now: float, group: GroupName = SHARED) -> None:
-        """Note a piece of all walks of a group, which took so long, and which of them go on; a scan that led to them is as long as they."""
-        self._walks.pop(group, None)
+        ``is_full``: the last claim was; then only those of higher priorities than it reached are returned.
+        """
+        walks = self._walks.get(group, {}).items()
+        if is_full:
+            walks = {
+                lane: place for lane, place in walks if lane.priority > self._filled_to.get(group, lane.priority)
+            }.items()
+        return sorted(walks, key=lambda walk: -walk[0].priority)
+
+    def walked(
+        self, lanes: Iterable[Lane], cut: Iterable[LaneLook], seconds: float, now: float, group: GroupName = SHARED
+    ) -> None:
+        """Note a piece of walks of a group, which took so long, and which of them go on; a scan that led to them is as long as they."""
+        walks = self._walks.pop(group, {})
+        for lane in lanes:
+            walks.pop(lane, None)
+        if walks:
+            self._walks[group] = walks
         self.cut(cut, group)
         self._walk_seconds += seconds
         if not self._walks:
@@ -157,15 +172,26 @@ class Lanes:
                 self._next_scan = max(self._next_scan, now + SCAN_SHARE * self._walk_seconds)
             self._walk_seconds = 0.0
 
-    def filled(self, last: Lane, starts: int, now: float) -> None:
-        """Note that the last claim was full, with so many jobs: it reached the lane of the last one, and none behind it."""
+    def filled(self, last: Lane, starts: int, now: float, *, yielded: Container[Lane] | None = None) -> None:
+        """Note that the last claim was full, with so many jobs: it reached the lane of the last one, and none behind it.
+
+        ``yielded``: of a claim from the start, the lanes its jobs came from. A full claim does not say how far it looked: so higher
+        priorities that gave nothing are walked through.
+        """
         self._turn += 1
         reached = self._order.index(last) + 1 if last in self._order else 0
         for lane in self._order[:reached]:
             if (cursor := self._cursors.get(lane)) is not None:
                 cursor.turn = self._turn
         if reached:
-            ageing = self._ageing[self._group_of(last)]
+            group = self._group_of(last)
+            self._filled_to[group] = last.priority
+            if yielded is not None:
+                above = (
+                    lane for lane in self._order[:reached] if lane.priority > last.priority and lane not in yielded
+                )
+                self.cut((LaneLook(lane, 0) for lane in above), group)
+            ageing = self._ageing[group]
             ageing.reached(self._order[:reached])
             ageing.passed_by(self._order[reached:], starts, now)
 

@@ -166,8 +166,11 @@ class Fetcher:
         # Also after a suspect, and when there is none for us: others must not wait until the last of them is through.
         found = 0
         for group in self._slots.groups:
+            if group in self._hungry:
+                found += await self._walk(group)
             found += await self._fill(group)
-            found += await self._walk(group)
+            if group not in self._hungry:
+                found += await self._walk(group)
         if is_scan:
             self._lanes.scanned(now, time.monotonic())
         self._streak = 0 if found or self._is_all_hungry or self._is_walking else self._streak + 1
@@ -191,7 +194,8 @@ class Fetcher:
 
     async def _claim(self, group: GroupName, free: int, room: int) -> int:
         limit = min(free + room, CLAIM_ROWS)
-        lanes = self._lanes.boundaries(time.monotonic(), from_start=group in self._unscanned, group=group)
+        is_scan = group in self._unscanned
+        lanes = self._lanes.boundaries(time.monotonic(), from_start=is_scan, group=group)
         batch = None if not lanes else await self._claim_from(lanes, limit, free, look=limit + LOOK_EXTRA)
         self._unscanned.discard(group)
         if batch is None:
@@ -202,19 +206,23 @@ class Fetcher:
         _toggle(self._hungry, group, batch.is_barred or is_full)
         if not (batch.is_barred or is_full):
             self._lanes.emptied(group)
-            self._lanes.cut(batch.cut, group)
         elif batch.jobs:
             last = Lane(batch.jobs[-1].queue, batch.jobs[-1].priority)
-            self._lanes.filled(last, len(batch.jobs), time.monotonic())
+            yielded = {look.lane for look in batch.looks} if is_scan else None
+            self._lanes.filled(last, len(batch.jobs), time.monotonic(), yielded=yielded)
+        self._lanes.cut(batch.cut, group)
         if batch.jobs:
             self._slots.take(batch.jobs)
         return len(batch.jobs)
 
     async def _walk(self, group: GroupName) -> int:
-        """Go on behind rows that are not for us and fill a whole look, a piece with each tick: other lanes have their turn between."""
-        lanes = self._lanes.walks(group)
+        """Go on behind rows that are not for us and fill a whole look, a piece with each tick: other lanes have their turn between.
+
+        While claims are full: before the next one, in the lanes of higher priorities only.
+        """
+        lanes = self._lanes.walks(group, is_full=group in self._hungry)
         free, room = self._slots.capacity(group)
-        if not lanes or free + room <= 0 or group in self._hungry:
+        if not lanes or free + room <= 0 or (free <= 0 and group in self._needs_free):
             return 0
         started = time.monotonic()
         limit = min(free + room, CLAIM_ROWS)
@@ -222,9 +230,10 @@ class Fetcher:
         if batch.is_barred or len(batch.jobs) >= limit:
             _toggle(self._needs_free, group, batch.is_barred)
             self._hungry.add(group)
+            self._lanes.cut(batch.looks, group)
         else:
             now = time.monotonic()
-            self._lanes.walked(batch.cut, now - started, now, group)
+            self._lanes.walked([lane for lane, _ in lanes], batch.cut, now - started, now, group)
         if batch.jobs:
             self._slots.take(batch.jobs)
         return len(batch.jobs)

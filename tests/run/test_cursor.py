@@ -78,12 +78,25 @@ def test_a_walk_goes_on_where_the_farthest_look_ended_and_counts_as_part_of_the_
     lanes.cut([LaneLook(LANE, 70)])
     assert lanes.walks() == [(high, 50), (LANE, 100)]
     assert not lanes.is_scan_due(10.0 + SCAN_LEAST_SECONDS - 0.01)
-    lanes.walked([LaneLook(LANE, 200)], 0.4, 10.5)
+    lanes.walked([high, LANE], [LaneLook(LANE, 200)], 0.4, 10.5)
     assert lanes.walks() == [(LANE, 200)]
-    lanes.walked([], 0.6, 11.0)
+    lanes.walked([LANE], [], 0.6, 11.0)
     assert lanes.walks() == []
     assert not lanes.is_scan_due(11.0 + SCAN_SHARE - 0.01)
     assert lanes.is_scan_due(11.0 + SCAN_SHARE)
+
+
+def test_a_full_claim_from_the_start_makes_higher_priorities_that_gave_nothing_be_walked_through() -> None:
+    high, higher, low = Lane("default", 5), Lane("default", 9), Lane("default", -5)
+    lanes = make_lanes(LANE, high, higher, low)
+    lanes.boundaries(0.0, from_start=True)
+    lanes.filled(LANE, 10, 0.0)
+    assert lanes.walks(is_full=True) == []
+    lanes.filled(LANE, 10, 0.0, yielded={high, LANE})
+    assert lanes.walks(is_full=True) == [(higher, 0)]
+    lanes.cut([LaneLook(low, 30)])
+    assert lanes.walks(is_full=True) == [(higher, 0)]
+    assert lanes.walks() == [(higher, 0), (low, 30)]
 
 
 def test_other_queues_end_the_walks() -> None:

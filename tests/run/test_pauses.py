@@ -224,3 +224,28 @@ async def test_a_row_that_somebody_holds_makes_no_worker_spin_and_leaves_no_slot
                 await wait_finished(store, later)
     assert gate.started == [other, last, later]
     assert len(claims) < 50
+
+
+async def test_a_paused_task_hides_no_higher_priority_behind_it_while_lower_ones_fill_every_claim(
+    store: PgJobStore, connection: asyncpg.Connection
+) -> None:
+    await connection.execute(
+        "INSERT INTO pqrun.jobs (job_type, priority, status) SELECT 'paused', 10, 'READY' FROM generate_series(1, 3000)"
+    )
+    await store.pause(task="paused")
+    is_over = False
+
+    async def flood(ctx: Context) -> None:
+        if not is_over:
+            await store.enqueue("flood", {})
+
+    await connection.execute(
+        "INSERT INTO pqrun.jobs (job_type, status) SELECT 'flood', 'READY' FROM generate_series(1, 3000)"
+    )
+    gate = Gate()
+    gate.go.set()
+    async with working(store, {"paused": gate, "flood": flood, "t": gate}, idle_policy=SLEEPY) as crew:
+        await crew.heard.wait_for(events.Done, count=100)
+        behind = await store.enqueue("t", {}, priority=10)
+        await wait_finished(store, behind)
+        is_over = True
