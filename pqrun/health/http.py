@@ -75,6 +75,8 @@ class HttpThread:
 
     def start(self) -> None:
         """Listen, and serve from then on; raises ConfigurationError where that cannot be."""
+        self._is_up.clear()
+        self._failure = None
         self._thread = threading.Thread(target=self._run, name="pqrun health", daemon=True)
         self._thread.start()
         self._is_up.wait(START_SECONDS)
