@@ -202,7 +202,7 @@ async def test_a_paused_task_hides_no_other_however_many_of_its_jobs_wait_in_fro
         await wait_finished(store, behind)
         # And one that comes back below the cursor, among them: the next scan gets through to it.
         fetcher = crew.worker._crew._fetcher  # type: ignore[union-attr]  # it runs
-        await wait_until(lambda: fetcher._lanes.boundaries(time.monotonic(), from_start=False)[0][1] > 25_000)
+        await wait_until(lambda: fetcher._lanes.boundaries(time.monotonic(), from_start=False)[0][1] > 20_000)
         returned = await rows.make_job(connection, place=12_345)
         await wait_finished(store, returned)
     assert gate.started == [behind, returned]
