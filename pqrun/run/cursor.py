@@ -3,6 +3,9 @@
 A place is taken from a sequence before its transaction commits, so a lower place can become visible after a higher one. Therefore the
 boundary that a claim uses trails what was seen by TRAIL_SECONDS; and every now and then a claim starts from the beginning, to find what
 committed later still, what came back below the cursor (released, recovered), and new lanes.
+
+A claim looks at a bounded number of rows in a lane. Where that ended among rows that are not for this worker, such as those of a paused
+task, a walk goes on behind them, piece by piece, and its time counts as the scan's that led to it: so they hide nothing for ever.
 """
 
 from collections import deque

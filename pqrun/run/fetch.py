@@ -32,7 +32,7 @@ LOOK_EXTRA = 500
 """Rows looked at in a lane beyond those wanted, so that a few locked or unserved ones do not hide the rest."""
 
 WALK_ROWS = 10_000
-"""Rows looked at in a lane at once behind as many that are not for us, such as those of a paused task: some milliseconds."""
+"""Rows looked at in a lane at once behind as many that are not for us, such as those of a paused task: some ten milliseconds."""
 
 FULL_SECONDS = 1.0
 """While nothing more fits: a slot that becomes free ends the sleep at once."""
