@@ -229,7 +229,7 @@ class Crew:
         """Return what is in hand at this moment; for any thread."""
         return Vitals(
             state=state,
-            slots=self._settings.concurrency,
+            slots=self._serving.concurrency,
             running=self._executor.running,
             held=self._executor.held,
             unwritten=self._settler.backlog,

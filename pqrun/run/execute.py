@@ -163,7 +163,7 @@ class Executor:
         """Start a job that was running when its worker died, with nothing else starting around it."""
         self._is_alone = True
         try:
-            if await self._wait_alone(job) and not self._pauses.takes_back(job):
+            if await self._wait_alone(job) and not self._is_unwanted(job):
                 self._start(job, time.monotonic(), self._groups.of(job.queue))
                 claim = Claim(job.id, job.claim_id or 0)
                 await self._wait_until(lambda: self._is_closed or claim not in self._running, ALONE_SECONDS)
