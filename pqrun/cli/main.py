@@ -9,7 +9,6 @@ of ``workers set`` 1 that no such worker lives.
 
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 import typer
@@ -35,6 +34,7 @@ from pqrun.cli.why import why
 from pqrun.cli.worker import worker
 from pqrun.cli.workers import workers
 from pqrun.errors import OptionError, PqrunError
+from pqrun.installed import installed_version
 
 __all__ = ["cli", "run"]
 
@@ -82,10 +82,8 @@ cli.add_typer(schedules, epilog=epilog("schedules"))
 def _tell_version(wanted: bool) -> None:
     if not wanted:
         return
-    try:
-        typer.echo(f"pqrun {version('pqrun')}")
-    except PackageNotFoundError:  # run from a source tree
-        typer.echo("pqrun, not installed")
+    version = installed_version()
+    typer.echo("pqrun, not installed" if version is None else f"pqrun {version}")
     raise typer.Exit
 
 

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from pqrun.job.explaining import BEAT_SECONDS
 from pqrun.job.filter import TIMES, JobFilter
 from pqrun.job.record import Job
 from pqrun.job.registered import RegisteredWorker
 from pqrun.job.state import ACTIVE, FINISHED, Status
 from pqrun.job.storable import error_summary
+from pqrun.store import workers
 from pqrun.store.enqueueing import Runs
 from pqrun.store.failure import translating
 from pqrun.store.link import PLANNER_SETTINGS, Session, own_transaction
@@ -322,7 +322,7 @@ async def count_ended(session: Runs, seconds: float) -> tuple[list[Ended], bool]
 
 async def list_workers(session: Session) -> list[RegisteredWorker]:
     """Return the registry, the living first, at most 1,000."""
-    return [RegisteredWorker(**row) for row in await session.run("list_workers", BEAT_SECONDS, WORKERS_MOST)]
+    return await workers.list_workers(session)
 
 
 async def list_running(session: Runs, worker: int) -> list[Running]:
