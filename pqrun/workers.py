@@ -16,7 +16,7 @@ from pqrun.portal import Portal
 from pqrun.store import PgJobStore
 from pqrun.store import workers as rows
 
-__all__ = ["WorkerStacks", "Workers"]
+__all__ = ["Which", "WorkerStacks", "Workers"]
 
 T = TypeVar("T")
 

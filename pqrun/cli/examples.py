@@ -50,7 +50,13 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "web": ("pqrun web shop:jobs --role admin", "pqrun web shop:jobs --user ann --password-file password --admin ann"),
     "why": ("pqrun why 17", "pqrun why 17 --app shop:jobs --json"),
     "worker": ("pqrun worker shop:jobs --concurrency 10", "pqrun worker shop:jobs --queues default:10,mail:2"),
-    "workers": ("pqrun workers", "pqrun workers set web-1 --queues default:20,mail:4"),
+    "workers": (
+        "pqrun workers",
+        "pqrun workers set web-1 --queues default:20,mail:4",
+        "pqrun workers pause web-1",
+        "pqrun workers drain --all",
+        "pqrun workers stacks 17",
+    ),
 }
 """By command; each a line for a shell."""
 

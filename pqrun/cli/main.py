@@ -4,7 +4,7 @@ Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 128 + t
 their own (docs/cli.md has all): of ``check`` 1 means that it found problems, 2 that it could not look; of ``cancel``, ``retry``,
 ``delete``, ``move`` and ``prioritize`` 1 means that some jobs were refused, 2 that it was not done; of ``defer`` 1 that the job which it
 waited for did not succeed; of ``watch`` 1 that the job is FAILED or CANCELLED, 2 that it was not seen to its end;
-of ``workers set`` 1 that no such worker lives.
+of ``workers set``, ``pause``, ``resume`` and ``drain`` 1 that no such worker lives, of ``workers stacks`` also that one did not answer.
 """
 
 import sys

@@ -109,7 +109,7 @@ def _cells(one: QueueState) -> tuple[str, ...]:
         return f"{getattr(one, name):,}{'+' if name in one.at_least else ''}"
 
     oldest = "" if one.oldest_ready_seconds is None else brief(max(one.oldest_ready_seconds, 0.0))
-    state = "unserved" if one.paused_at is None and not one.workers else ""
+    state = "unserved" if not one.workers else "workers paused" if one.workers == one.paused_workers else ""
     return (
         one.name,
         count("ready"),
@@ -117,7 +117,7 @@ def _cells(one: QueueState) -> tuple[str, ...]:
         count("scheduled"),
         count("failing"),
         oldest,
-        str(one.workers),
+        str(one.workers) + (f" ({one.paused_workers} paused)" if one.paused_workers else ""),
         str(one.slots),
         state if one.paused_at is None else _paused(one.reason),
     )

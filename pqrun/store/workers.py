@@ -27,7 +27,9 @@ class Told(NamedTuple):
 async def list_workers(session: Runs) -> list[RegisteredWorker]:
     """Return the registered workers, living ones first, at most 1,000."""
     rows = await session.run("list_workers", BEAT_SECONDS, WORKERS_MOST)
-    return [RegisteredWorker(**{name: _value(row, name) for name in RegisteredWorker.__struct_fields__}) for row in rows]
+    return [
+        RegisteredWorker(**{name: _value(row, name) for name in RegisteredWorker.__struct_fields__}) for row in rows
+    ]
 
 
 def _value(row: Row, name: str) -> Any:  # noqa: ANN401  # a column of any type
