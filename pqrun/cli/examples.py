@@ -46,6 +46,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "schedules": ("pqrun schedules list", "pqrun schedules pause nightly"),
     "show": ("pqrun show 17", "pqrun show 17 --payload --traceback"),
     "tasks": ("pqrun tasks shop:jobs", "pqrun tasks shop:jobs --schema send_email"),
+    "top": ("pqrun top", "pqrun top --once", "pqrun top --json"),
     "watch": ("pqrun watch 17", "pqrun watch 17 --json --timeout 600"),
     "web": ("pqrun web shop:jobs --role admin", "pqrun web shop:jobs --user ann --password-file password --admin ann"),
     "why": ("pqrun why 17", "pqrun why 17 --app shop:jobs --json"),

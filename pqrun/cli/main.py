@@ -28,6 +28,7 @@ from pqrun.cli.queues import pause, queues, resume
 from pqrun.cli.schedules import schedules
 from pqrun.cli.show import show
 from pqrun.cli.tasks import tasks
+from pqrun.cli.top.command import top
 from pqrun.cli.watch import watch
 from pqrun.cli.web import web
 from pqrun.cli.why import why
@@ -62,6 +63,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     show,
     watch,
     why,
+    top,
     cancel,
     retry,
     delete,

@@ -16,7 +16,7 @@ from pqrun.job.storable import one_line
 from pqrun.store import PgJobStore
 from pqrun.workers import Which, Workers, WorkerStacks
 
-__all__ = ["workers"]
+__all__ = ["worker_state", "workers"]
 
 HEADINGS = ("id", "name", "host", "pid", "version", "state", "beat", "since", "running", "at once", "queues", "tasks")
 
@@ -156,7 +156,8 @@ def _queues(worker: RegisteredWorker) -> str:
     return ",".join(f"{name}:{worker.slots[name]}" if name in worker.slots else name for name in worker.queues)
 
 
-def _state(worker: RegisteredWorker) -> str:
+def worker_state(worker: RegisteredWorker) -> str:
+    """Return how it is, in a word or two."""
     if not worker.is_alive:
         return "silent" if worker.dead_at is None else "dead"
     if worker.is_draining:
@@ -178,7 +179,7 @@ def _cells(worker: RegisteredWorker) -> tuple[object, ...]:
         worker.hostname,
         worker.pid,
         worker.version,
-        _state(worker),
+        worker_state(worker),
         f"{brief(worker.beat_age_seconds)} ago",
         instant(worker.started_at.replace(microsecond=0)),
         worker.running,
@@ -195,7 +196,7 @@ def _facts(worker: RegisteredWorker) -> dict[str, object]:
         "host": worker.hostname,
         "pid": worker.pid,
         "version": worker.version,
-        "state": _state(worker),
+        "state": worker_state(worker),
         "fetching": worker.fetching,
         "queues": worker.queues,
         "slots": worker.slots,

@@ -315,6 +315,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "find_longest": (
         "int4 int4",
         {
+            "now": "timestamptz",
             "id": "int8",
             "job_type": "text",
             "queue": "text",
