@@ -23,7 +23,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "pqrun delete --query 'queue:mail state:scheduled' --waiting --dry-run",
     ),
     "demo": ("pqrun demo",),
-    "dev": ("pqrun dev app:jobs", "pqrun dev shop:jobs --concurrency 10 --no-reload"),
+    "dev": ("pqrun dev app:jobs", "pqrun dev shop:jobs --concurrency 10 --no-reload", "pqrun dev app:jobs --port 9000"),
     "doctor": ("pqrun doctor", "pqrun doctor --json --strict"),
     "init": ("pqrun init", "pqrun init shop"),
     "jobs": (

@@ -45,7 +45,9 @@ async def fill(connection: asyncpg.Connection) -> int:
     await make_job(connection, status=Status.RUNNING, job_type="young")
     slowest = await make_job(connection, status=Status.RUNNING, job_type="old", queue="mail")
     age = timedelta(hours=3)
-    await connection.execute("UPDATE pqrun.jobs_active SET locked_at = locked_at - $1::interval WHERE id = $2", age, slowest)
+    await connection.execute(
+        "UPDATE pqrun.jobs_active SET locked_at = locked_at - $1::interval WHERE id = $2", age, slowest
+    )
     await connection.execute("UPDATE pqrun.jobs_finished SET finished_at = clock_timestamp()")
     await connection.execute("INSERT INTO pqrun.workers (worker_id, concurrency, version) VALUES ('web-1', 7, '9.9')")
     return slowest
