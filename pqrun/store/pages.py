@@ -14,11 +14,11 @@ from pqrun.job.record import Job
 from pqrun.job.registered import RegisteredWorker
 from pqrun.job.state import ACTIVE, FINISHED, Status
 from pqrun.job.storable import error_summary
+from pqrun.store import workers
 from pqrun.store.enqueueing import Runs
 from pqrun.store.failure import translating
 from pqrun.store.link import PLANNER_SETTINGS, Session, own_transaction
 from pqrun.store.pg import PgJobStore
-from pqrun.store.reading import find_workers
 from pqrun.store.rows import Row, stored_job
 from pqrun.store.selecting import like_pattern
 
@@ -298,7 +298,7 @@ async def count_active(session: Runs) -> Counts:
 
 async def list_workers(session: Runs) -> list[RegisteredWorker]:
     """Return the registry, the living first, at most 1,000."""
-    return await find_workers(session)
+    return await workers.list_workers(session)
 
 
 async def list_running(session: Runs, worker: int) -> list[Running]:

@@ -140,4 +140,5 @@ def _state(row: Row) -> QueueState:
         reason=row["reason"],
         workers=row["workers"],
         slots=row["slots"],
+        paused_workers=row["paused_workers"],
     )

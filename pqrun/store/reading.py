@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import asyncpg
-import msgspec
 
 from pqrun.errors import JobNotFound
 from pqrun.job.explaining import BEAT_SECONDS, BEHIND_CAP, Explanation, Facts, explain
@@ -16,30 +15,15 @@ from pqrun.job.options import check_job_id
 from pqrun.job.registered import RegisteredWorker
 from pqrun.job.state import Status
 from pqrun.job.statistics import StatisticsRow
-from pqrun.store.enqueueing import Runs
 from pqrun.store.link import Link
 from pqrun.store.listing import LIST_SECONDS, count_jobs, list_jobs
-from pqrun.store.rows import Row
 from pqrun.store.statistics import StatisticsBy, read_statistics
+from pqrun.store.workers import list_workers
 
-__all__ = ["Reading", "find_workers"]
+__all__ = ["Reading"]
 
 NAMES_SHOWN: Final = 20
 """Of tasks and queues that workers serve."""
-
-WORKERS_MOST: Final = 1_000
-
-
-async def find_workers(session: Runs) -> list[RegisteredWorker]:
-    """Return the registered workers, living ones first, at most 1,000."""
-    rows = await session.run("list_workers", BEAT_SECONDS, WORKERS_MOST)
-    return [_worker(row) for row in rows]
-
-
-def _worker(row: Row) -> RegisteredWorker:
-    values = {name: row[name] for name in RegisteredWorker.__struct_fields__}
-    decoded = {name: msgspec.json.decode(values[name] or "{}") for name in ("slots", "wanted")}
-    return RegisteredWorker(**{**values, **decoded})
 
 
 class Reading(ABC):
@@ -102,7 +86,7 @@ class Reading(ABC):
 
     async def list_workers(self) -> list[RegisteredWorker]:
         """Return the registered workers, living ones first, at most 1,000."""
-        return await find_workers(self)
+        return await list_workers(self)
 
     async def statistics(
         self,
