@@ -128,8 +128,8 @@ class Executor:
         return InHand(current, tuple(attempt.job for attempt in attempts.values()))
 
     def attempts(self) -> list[Attempt]:
-        """Return what runs, those without a slot at the end; for another thread too, while our loop stands still."""
-        return [*self._running.copy().values(), *self._stops.given_up]
+        """Return what runs, those that were given up at the end; for another thread too, while our loop stands still."""
+        return [*self._running.copy().values(), *(attempt for attempt in self._stops.given_up if attempt.is_alive)]
 
     @property
     def running(self) -> int:

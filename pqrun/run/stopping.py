@@ -48,7 +48,7 @@ class Stops:
 
     def alive(self) -> Sequence[Attempt]:
         """Look which of these still run; the others are forgotten."""
-        self._given_up = [a for a in self._given_up if a.is_thread_alive or (a.task is not None and not a.task.done())]
+        self._given_up = [attempt for attempt in self._given_up if attempt.is_alive]
         return self._given_up
 
     def stop(self, attempt: Attempt, reason: CancelReason) -> None:
