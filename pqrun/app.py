@@ -181,8 +181,8 @@ class App(Registrations[S], QueueCalls):
 
     @property
     def schedules(self) -> Schedules:
-        """The stored schedules, to list, add, edit, pause, resume, run and remove; the app must be open."""
-        return Schedules(self._opened_store)
+        """The stored schedules, to list, add, edit, pause, resume, run, skip and remove; the app must be open, but for ``…_sync``."""
+        return Schedules(self._opened_store, self._portal)
 
     @property
     def workers(self) -> Workers:

@@ -26,9 +26,9 @@ class Role(IntEnum):
     VIEWER = 1
     """Reads, and changes nothing."""
     OPERATOR = 2
-    """Retries, cancels, moves and makes jobs; pauses, resumes and runs schedules."""
+    """Retries, cancels, moves and makes jobs; pauses, resumes, runs and skips schedules."""
     ADMIN = 3
-    """Deletes jobs, changes and removes schedules."""
+    """Deletes jobs, runs retention, changes and removes schedules."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,9 +55,11 @@ ACTIONS: Final[Mapping[str, Role]] = {
     "pause": Role.OPERATOR,
     "resume": Role.OPERATOR,
     "run": Role.OPERATOR,
+    "skip": Role.OPERATOR,
     "delete": Role.ADMIN,
     "edit": Role.ADMIN,
     "remove": Role.ADMIN,
+    "cleanup": Role.ADMIN,
 }
 """Every action of the pages, and the least role that may."""
 

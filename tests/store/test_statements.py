@@ -588,6 +588,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "resume": ("text text", {"name": "text", "told": "bool"}),
     "resume_schedule": ("text timestamptz int8", {"name": "text", "told": "bool"}),
     "retry": ("int8 bool", {"job_type": "text", "dedupe_key": "text", "retried": "bool", "told": "int8"}),
+    "skip_schedule": ("text timestamptz int8 timestamptz", {"name": "text"}),
     "run_schedule": ("text", {"id": "int8", "busy_id": "int8", "holder_id": "int8", "told": "int8"}),
     "retry_many": ("int8[] text[]", _DONE),
     "see_database": (
