@@ -202,18 +202,21 @@ class Schedules:
     async def skip(self, name: str, *, planned: datetime | None = None) -> datetime:
         """Let its next firing be left out, and return the planned time that will not be; the one behind it comes as ever.
 
-        ``planned``: skip this firing and no other, where another may have taken place since somebody looked. A firing that is late counts as
-        the next one, with all that it would make up for; under ``catch_up="all"`` only the earliest of them is left out. Raises
+        ``planned``: skip this firing and no other, where another may have taken place since somebody looked. A firing that is late is the
+        next one, with all that it would make up for; under ``catch_up="all"`` only the earliest of them is left out. Raises
         ScheduleRefused for a schedule that is paused or orphaned, and for a ``planned`` that is not its next time.
         """
         for _ in range(EDIT_TRIES):
             old, clock = await self._known(name)
             if old.state != "active":
-                raise ScheduleRefused(f"schedule {name!r} is {old.state}: it does not fire, so nothing is skipped", name)
+                raise ScheduleRefused(
+                    f"schedule {name!r} is {old.state}: it does not fire, so nothing is skipped", name
+                )
             skipped = next(firings(old.rule, clock)) if old.next_at is None else old.next_at
             if planned is not None and planned != skipped:
                 raise ScheduleRefused(
-                    f"schedule {name!r} was not changed: its next time is {skipped.isoformat()}, not {planned.isoformat()}", name
+                    f"schedule {name!r} was not changed: its next time is {skipped.isoformat()}, not {planned.isoformat()}",
+                    name,
                 )
             is_made_up_for = skipped <= clock and old.catch_up != "all"
             if await rows.skip(self._store, old, next(firings(old.rule, clock if is_made_up_for else skipped))):

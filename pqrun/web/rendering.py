@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from pqrun.job.state import Status
 from pqrun.job.storable import one_line
 
-__all__ = ["environment"]
+__all__ = ["JOB_COLUMNS", "environment"]
 
 ICONS: Final[Mapping[str, str]] = {
     "SCHEDULED": "◷",
@@ -30,6 +30,22 @@ ICONS: Final[Mapping[str, str]] = {
     "paused": "‖",
     "orphaned": "⊘",
 }
+
+JOB_COLUMNS: Final[Mapping[str, str]] = {
+    "state": "State",
+    "task": "Task",
+    "queue": "Queue",
+    "priority": "Priority",
+    "attempts": "Attempts",
+    "age": "Age",
+    "due": "Due",
+    "ended": "Ended",
+    "took": "Took",
+    "worker": "Worker",
+    "key": "Dedupe key",
+    "what": "What happened",
+}
+"""What a list may show of each job, by the name in the URL."""
 
 NOTHING: Final = "\N{EN DASH}"
 
@@ -57,6 +73,7 @@ def environment() -> Environment:
         "line": one_line,
         "json_text": json_text,
     }
+    made.globals["job_columns"] = JOB_COLUMNS
     return made
 
 

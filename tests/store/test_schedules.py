@@ -157,7 +157,9 @@ async def test_what_was_changed_after_the_look_is_not_fired(
     assert await made(connection) == []
 
 
-async def test_of_a_firing_and_a_skip_that_saw_one_tick_one_moves_it(dsn: str, session: Session) -> None:
+async def test_of_a_firing_and_a_skip_that_saw_one_tick_one_moves_it(
+    dsn: str, session: Session, connection: asyncpg.Connection
+) -> None:
     """Repeated, as each may come first; whichever it was, there is a job or a skip, never both and never neither."""
     for number in range(20):
         name = f"s{number}"
@@ -165,14 +167,14 @@ async def test_of_a_firing_and_a_skip_that_saw_one_tick_one_moves_it(dsn: str, s
         stored = await get(session, name)
         async with connected(dsn) as one, connected(dsn) as other:
             fired, skipped = await asyncio.gather(
-                schedules.fire(Session(one, session.statements), [firing(seen)]),
-                schedules.skip(Session(other, session.statements), stored, LATER),
+                schedules.fire(Session(one, Statements("pqrun")), [firing(seen)]),
+                schedules.skip(Session(other, Statements("pqrun")), stored, LATER),
             )
         jobs = await session.run("list_active", None, 100)
         assert (len(fired), skipped) in ((1, False), (0, True))
         assert len(jobs) == len(fired)
         assert (await get(session, name)).next_at == LATER
-        await session.connection.execute("DELETE FROM pqrun.jobs; DELETE FROM pqrun.schedules")
+        await connection.execute("DELETE FROM pqrun.jobs; DELETE FROM pqrun.schedules")
 
 
 async def test_a_skip_waits_for_a_firing_that_has_not_committed_and_then_does_nothing(
@@ -182,9 +184,9 @@ async def test_a_skip_waits_for_a_firing_that_has_not_committed_and_then_does_no
     stored = await get(session)
     transaction = connection.transaction()
     await transaction.start()
-    assert len(await schedules.fire(Session(connection, session.statements), [firing(seen)])) == 1
+    assert len(await schedules.fire(Session(connection, Statements("pqrun")), [firing(seen)])) == 1
     async with connected(dsn) as other:
-        skip = asyncio.ensure_future(schedules.skip(Session(other, session.statements), stored, LATER + HOUR))
+        skip = asyncio.ensure_future(schedules.skip(Session(other, Statements("pqrun")), stored, LATER + HOUR))
         await wait_until(lambda: is_waiting_for_a_lock(connection, other))
         await transaction.commit()
         assert not await skip
@@ -196,7 +198,7 @@ async def test_a_firing_passes_over_a_skip_that_has_not_committed(
 ) -> None:
     (seen,) = await due(session, definition())
     async with connection.transaction():
-        assert await schedules.skip(Session(connection, session.statements), await get(session), LATER)
+        assert await schedules.skip(Session(connection, Statements("pqrun")), await get(session), LATER)
         assert await schedules.fire(session, [firing(seen)]) == []
     assert await schedules.fire(session, [firing(seen)]) == []
     assert await made(connection) == []

@@ -149,35 +149,6 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "begin_selection": ("", {"now": "timestamptz", "last_id": "int8"}),
-    "browse_jobs": (
-        (
-            "text int8 int4 int4 int8[] text[] text[] text[] int2[] text[] text text timestamptz timestamptz timestamptz "
-            "timestamptz timestamptz timestamptz text[] text[] int4 int4"
-        ),
-        {
-            "looked": "int8",
-            "matched": "int8",
-            "last_id": "int8",
-            "now": "timestamptz",
-            "id": "int8",
-            "queue": "text",
-            "job_type": "text",
-            "priority": "int2",
-            "attempts": "int4",
-            "max_attempts": "int4",
-            "run_after": "timestamptz",
-            "locked_at": "timestamptz",
-            "dedupe_key": "text",
-            "last_error": "text",
-            "created_at": "timestamptz",
-            "snoozes": "int4",
-            "status": "text",
-            "locked_by": "text",
-            "finished_at": "timestamptz",
-            "duration_ms": "int8",
-            "cancel_requested_at": "timestamptz",
-        },
-    ),
     "bury": ("int8[] int8[]", {"id": "int8", "worker_id": "text"}),
     "cancel": ("int8", {"outcome": "text", "told": "int8", "announced": "int8"}),
     "cancel_many": ("int8[] text[]", _DONE),
@@ -383,6 +354,8 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "locked_by": "text",
             "dedupe_key": "text",
             "last_error": "text",
+            "snoozes": "int4",
+            "cancel_requested_at": "timestamptz",
             "now": "timestamptz",
         },
     ),
@@ -542,8 +515,8 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "page_jobs": (
         "text int8 int8 timestamptz int4 int8[] text[] text[] text[] int2[] text[] text text"
         + " timestamptz" * 6
-        + " text[] text[] int4 int4",
-        {"id": "int8", "finished_at": "timestamptz", "looked": "int8", "newest": "timestamptz"},
+        + " text[] text[] int4 int4 int4",
+        {"id": "int8", "finished_at": "timestamptz", "looked": "int8", "matched": "int8", "newest": "timestamptz"},
     ),
     "page_waiting": ("int8 int8 int4 int8 text[]", _WAITING),
     "pause": ("text text text", {"name": "text", "told": "bool"}),

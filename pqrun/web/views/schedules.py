@@ -230,7 +230,9 @@ def _planned(text: str) -> datetime:
     except ValueError:
         planned = None
     if planned is None or planned.tzinfo is None:
-        raise PageError(400, "Not a time", "Expected planned=, the planned time that is to be skipped, with its offset.")
+        raise PageError(
+            400, "Not a time", "Expected planned=, the planned time that is to be skipped, with its offset."
+        )
     return planned
 
 

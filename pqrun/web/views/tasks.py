@@ -17,7 +17,8 @@ from pqrun.job.registered import RegisteredWorker
 from pqrun.job.state import Status
 from pqrun.store import acting
 from pqrun.store.acting import Act, act
-from pqrun.store.pages import ActiveCount, Ended, browse, count_active, count_ended, list_workers
+from pqrun.store.listing import browse
+from pqrun.store.pages import ActiveCount, Ended, count_active, count_ended, list_workers
 from pqrun.task import Task
 from pqrun.web.schema_form import Field, fields_of, payload_of, with_problems
 from pqrun.web.views.job import due_time
@@ -107,8 +108,9 @@ async def _data(visit: Visit, name: str, entered: "Entered | None") -> dict[str,
         counts = await count_active(session)
         ended, _ = await count_ended(session, LATELY_SECONDS)
         workers = await list_workers(session)
-        page = await browse(session, JobFilter(job_types=[name]), shown=10)
-        failed = await browse(session, JobFilter(job_types=[name], statuses=[Status.FAILED]), shown=5)
+        page = await browse(session, JobFilter(job_types=[name]), shown=10, now=counts.now)
+        wanted = JobFilter(job_types=[name], statuses=[Status.FAILED])
+        failed = await browse(session, wanted, shown=5, now=counts.now)
     task = visit.site.tasks.get(name)
     serving = [worker for worker in workers if worker.dead_at is None and name in worker.job_types]
     if task is None and not page.jobs and not serving:
