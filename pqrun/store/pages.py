@@ -23,10 +23,13 @@ __all__ = [
     "BEFORE_ALL",
     "PAGE_SETTINGS",
     "STATEMENT_CANCELLED",
+    "STATEMENT_SECONDS",
     "ActiveCount",
     "Counts",
     "Database",
     "Ended",
+    "History",
+    "IndexSize",
     "MigrationRow",
     "Running",
     "TableSize",
@@ -40,6 +43,8 @@ __all__ = [
     "read_pulse",
     "reading",
     "see_database",
+    "see_history",
+    "see_indexes",
     "see_tables",
     "writing",
 ]
@@ -66,6 +71,8 @@ BEFORE_ALL: Final = 2**63 - 1
 
 COUNT_ROWS: Final = 20_000
 """Jobs that are counted by state: some 15 ms."""
+
+HISTORY_ROWS: Final = 20_000
 
 WORKERS_MOST: Final = 1_000
 RUNNING_SHOWN: Final = 200
@@ -127,6 +134,26 @@ class TableSize(NamedTuple):
     analyzed_at: datetime | None
     age: int
     """In transactions, towards the 2 billion at which PostgreSQL stops."""
+
+
+class IndexSize(NamedTuple):
+    """An index of the schema."""
+
+    name: str
+    table_name: str
+    bytes: int
+    scans: int
+    """How often it was used since the statistics began."""
+    is_valid: bool
+    """False after a REINDEX CONCURRENTLY or CREATE INDEX CONCURRENTLY that was broken off."""
+
+
+class History(NamedTuple):
+    """Jobs that retention of some age would remove, counted to HISTORY_ROWS, and when the oldest job of the history ended."""
+
+    jobs: int
+    is_capped: bool
+    oldest: datetime | None
 
 
 class Database(NamedTuple):
@@ -231,6 +258,18 @@ async def see_tables(session: Runs, schema: str) -> list[TableSize]:
     """Return the tables of the schema, the largest first."""
     rows = await session.run("see_tables", schema)
     return [TableSize(*(row[name] for name in TableSize._fields)) for row in rows]
+
+
+async def see_indexes(session: Runs, schema: str) -> list[IndexSize]:
+    """Return the indexes of the schema, the largest first."""
+    rows = await session.run("see_indexes", schema)
+    return [IndexSize(*(row[name] for name in IndexSize._fields)) for row in rows]
+
+
+async def see_history(session: Runs, age_seconds: float) -> History:
+    """Say what retention of this age would remove now."""
+    (row,) = await session.run("count_old", age_seconds, HISTORY_ROWS)
+    return History(row["jobs"], row["jobs"] == HISTORY_ROWS, row["oldest"])
 
 
 async def see_database(session: Runs) -> Database:

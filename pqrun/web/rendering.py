@@ -1,7 +1,7 @@
 """The templates and what they say of times, durations and numbers. Everything is escaped; nothing is marked safe but what is made here."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -29,6 +29,9 @@ ICONS: Final[Mapping[str, str]] = {
     "active": "▶",
     "paused": "‖",
     "orphaned": "⊘",
+    "ok": "✓",
+    "warning": "!",
+    "problem": "✕",
 }
 
 JOB_COLUMNS: Final[Mapping[str, str]] = {
@@ -72,6 +75,7 @@ def environment() -> Environment:
         "badge": badge,
         "line": one_line,
         "json_text": json_text,
+        "hours": hours,
     }
     made.globals["job_columns"] = JOB_COLUMNS
     return made
@@ -145,6 +149,22 @@ def badge(state: Status | str) -> Markup:
     return Markup('<span class="badge {}"><span aria-hidden="true">{}</span> {}</span>').format(
         f"is-{name.lower()}", ICONS.get(name, "•"), name.lower()
     )
+
+
+BARS: Final = "▁▂▃▄▅▆▇█"
+
+
+def hours(counts: Sequence[int | None]) -> Markup:
+    """Return numbers by hour as bars, the present hour last, with the same in words; None: unknown."""
+    known = [number for number in counts if number is not None]
+    most = max(known, default=0)
+    bars = "".join(
+        "·" if number is None else BARS[-(-number * (len(BARS) - 1) // most)] if number else BARS[0]
+        for number in counts
+    )
+    since = "" if len(known) == len(counts) else f" in the last {len(known)} hours"
+    words = f"{sum(known):,}{since}" + (f", {most:,} in one hour at most" if most else "")
+    return Markup('<span class="hours" aria-hidden="true">{}</span> <small class="quiet">{}</small>').format(bars, words)
 
 
 def json_text(value: object) -> str:

@@ -233,6 +233,15 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "find_ends": ("int8[]", {"id": "int8", "status": "text", "result": "text", "last_error": "text"}),
     "find_error_groups": ("text[] text timestamptz int8 int4 int4 int4 float8", _GROUP),
     "find_forgotten": ("int8 int8[] int4", _CLAIMED),
+    "find_group_jobs": ("text int8 int4", {"job_id": "int8", "last_id": "int8", "looked": "int8"}),
+    "keep_group_jobs": ("text int8[]", {"job_id": "int8"}),
+    "count_group_hours": ("text[] int4", {"fingerprint": "text", "hour": "int4", "attempts": "int4", "is_cut": "bool"}),
+    "count_old": ("float8 int4", {"jobs": "int8", "oldest": "timestamptz"}),
+    "prune_audit": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
+    "see_indexes": (
+        "text",
+        {"name": "name", "table_name": "name", "bytes": "int8", "scans": "int8", "is_valid": "bool"},
+    ),
     "find_lost": ("int4", _TAKEN_BACK),
     "find_operations": (
         "int8 int8 int4",
