@@ -207,6 +207,13 @@ class App(Registrations[S], QueueCalls):
         """
         return self._before([call], self)[0]
 
+    def written(self, call: Call[V], job_id: int) -> JobHandle[V]:
+        """Show the ``after_defer`` hooks a job that was written from what ``prepared`` returned, and return its handle; for tools.
+
+        Called after the commit: a hook may look for the job.
+        """
+        return self._handles([call], [Enqueued(job_id, True)], self)[0]
+
     async def defer_many(
         self, calls: Iterable[Call[V]], *, connection: AnyConnection | None = None
     ) -> list[JobHandle[V]]:

@@ -32,6 +32,7 @@ __all__ = [
     "IndexSize",
     "MigrationRow",
     "Running",
+    "Surroundings",
     "TableSize",
     "count_active",
     "count_ended",
@@ -45,6 +46,7 @@ __all__ = [
     "see_database",
     "see_history",
     "see_indexes",
+    "see_surroundings",
     "see_tables",
     "writing",
 ]
@@ -76,6 +78,7 @@ HISTORY_ROWS: Final = 20_000
 
 WORKERS_MOST: Final = 1_000
 RUNNING_SHOWN: Final = 200
+SCHEDULES_SHOWN: Final = 6
 
 
 class ActiveCount(NamedTuple):
@@ -120,6 +123,21 @@ class Running(NamedTuple):
     locked_at: datetime
     timeout_seconds: float | None
     cancel_requested_at: datetime | None
+
+
+class Surroundings(NamedTuple):
+    """What belongs to a job beside its row."""
+
+    now: datetime
+    worker: int | None
+    """Of a RUNNING job: who runs it, as a number of the registry."""
+    beat_seconds: float | None
+    """Since the last sign of life of that worker; None where it is not registered."""
+    is_dead: bool
+    names: list[str]
+    """Schedules of its task, if a schedule made it: one of them did."""
+    is_last: bool
+    """Whether the first of those did for certain: it is the job of its last firing."""
 
 
 class TableSize(NamedTuple):
@@ -252,6 +270,12 @@ async def list_running(session: Runs, worker: int) -> list[Running]:
     """Return what a worker runs, the longest first, at most 200."""
     rows = await session.run("list_running", worker, RUNNING_SHOWN)
     return [Running(*(row[name] for name in Running._fields)) for row in rows]
+
+
+async def see_surroundings(session: Runs, job_id: int, scheduled_task: str | None) -> Surroundings:
+    """Return what belongs to a job; ``scheduled_task``: its job_type, if a schedule made it."""
+    (row,) = await session.run("see_surroundings", job_id, scheduled_task, SCHEDULES_SHOWN)
+    return Surroundings(**{name: row[name] for name in Surroundings._fields} | {"names": row["names"] or []})
 
 
 async def see_tables(session: Runs, schema: str) -> list[TableSize]:

@@ -164,7 +164,9 @@ def hours(counts: Sequence[int | None]) -> Markup:
     )
     since = "" if len(known) == len(counts) else f" in the last {len(known)} hours"
     words = f"{sum(known):,}{since}" + (f", {most:,} in one hour at most" if most else "")
-    return Markup('<span class="hours" aria-hidden="true">{}</span> <small class="quiet">{}</small>').format(bars, words)
+    return Markup('<span class="hours" aria-hidden="true">{}</span> <small class="quiet">{}</small>').format(
+        bars, words
+    )
 
 
 def json_text(value: object) -> str:

@@ -238,6 +238,17 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "count_group_hours": ("text[] int4", {"fingerprint": "text", "hour": "int4", "attempts": "int4", "is_cut": "bool"}),
     "count_old": ("float8 int4", {"jobs": "int8", "oldest": "timestamptz"}),
     "prune_audit": ("float8 int4", {"is_mine": "bool", "deleted": "int4"}),
+    "see_surroundings": (
+        "int8 text int4",
+        {
+            "now": "timestamptz",
+            "worker": "int8",
+            "beat_seconds": "float8",
+            "is_dead": "bool",
+            "names": "text[]",
+            "is_last": "bool",
+        },
+    ),
     "see_indexes": (
         "text",
         {"name": "name", "table_name": "name", "bytes": "int8", "scans": "int8", "is_valid": "bool"},

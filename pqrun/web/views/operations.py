@@ -85,7 +85,7 @@ def _repeated(visit: Visit, found: Operation) -> operating.Wish:
 
 
 async def act_on_operation(visit: Visit) -> Response:
-    """Start it, which needs the number of jobs that was shown; stop it; or make a new one of the same query, which counts and asks again."""
+    """Start it, which needs the number of jobs that was shown; stop it; or make another of the same query, which counts and asks anew."""
     number = path_id(visit)
     async with visit.reading() as session:
         found = await operations.get(session, number)

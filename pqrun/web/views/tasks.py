@@ -189,9 +189,11 @@ async def act_on_task(visit: Visit) -> Response:
         except OptionError as error:
             entered = entered._replace(problems=[str(error)])
         else:
-            job = app.prepared(call).job
+            made = app.prepared(call)
             note = Act(visit.access.user, "enqueue", f"task {name}")
-            did = await act(await visit.site.store(), note, lambda session: acting.enqueue(session, job))
+            did = await act(await visit.site.store(), note, lambda session: acting.enqueue(session, made.job))
+            if did.made_id is not None:
+                app.written(made, did.made_id)
             return visit.redirect(visit.url(f"/jobs/{did.made_id}", done="enqueue"))
     return visit.render("task.html", await _data(visit, name, entered), 422)
 
