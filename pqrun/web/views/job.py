@@ -232,8 +232,8 @@ async def act_on_job(visit: Visit) -> Response:
     """Do what the form says, and show the job again."""
     job_id = path_id(visit)
     name = visit.form.get("do")
-    if name == "copy":
-        return await _copy(visit, job_id)
+    if name in ("copy", "clone"):
+        return await _copy(visit, job_id, as_it_is=name == "clone")
     deeds: Mapping[str, Callable[[Session], Awaitable[Did]]] = {
         "retry": lambda session: acting.retry(session, job_id, force="force" in visit.form),
         "cancel": lambda session: acting.cancel(session, job_id),
@@ -243,7 +243,7 @@ async def act_on_job(visit: Visit) -> Response:
         "delete": lambda session: acting.delete(session, job_id),
     }
     if name not in deeds:
-        raise PageError(400, "No such action", f"Expected one of {', '.join(deeds)} and copy.")
+        raise PageError(400, "No such action", f"Expected one of {', '.join(deeds)}, copy and clone.")
     visit.must(name)
     due = due_time(visit.form.get("when")) if name == "run_at" else timedelta(0)
     queue = check_queue(visit.form.get("queue")) if name == "move" else "default"
@@ -266,18 +266,20 @@ def due_time(text: str) -> datetime | timedelta:
     return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
 
 
-async def _copy(visit: Visit, job_id: int) -> Response:
-    """Make a new job of this one, with the payload of the form, which its task checks."""
+async def _copy(visit: Visit, job_id: int, *, as_it_is: bool) -> Response:
+    """Make a new job of this one, with the payload of the form or its own, which its task checks."""
     visit.must("enqueue")
     async with visit.reading() as session:
         job = await get_job(session, job_id)
     if job is None:
         raise PageError(404, "Not found", f"There is no job {job_id} any more.")
     facts = show(visit, job.job_type, "payload", job.payload_json)
-    if not _can_edit(visit, facts):
+    if not as_it_is and not _can_edit(visit, facts):
         raise PageError(403, "Not allowed", "The payload is hidden, masked, or too long to be edited here.")
-    text = visit.form.get("payload")
+    text = job.payload_json if as_it_is else visit.form.get("payload")
     new, problem = edited_job(visit, job, text)
+    if new is None and as_it_is:  # the form would show the payload, which may be hidden
+        raise PageError(422, "That cannot be done", problem or "The payload is refused.")
     if new is None:
         data = {
             **_facts(visit, job, []),
@@ -292,6 +294,9 @@ async def _copy(visit: Visit, job_id: int) -> Response:
             "edit_problem": problem,
         }
         return visit.render("job.html", data, 422)
+    if as_it_is:  # as stored, not as its model would write it today
+        stored = msgspec.structs.replace(new.job, payload=job.payload_json, payload_version=job.payload_version)
+        new = msgspec.structs.replace(new, job=stored)
     made = new  # mypy does not follow a narrowed name into a lambda
     note = Act(visit.access.user, "enqueue", f"copy of job {job_id}", job_id)
     did = await act(await visit.site.store(), note, lambda session: acting.enqueue(session, made.job))
