@@ -163,7 +163,7 @@ def hours(counts: Sequence[int | None]) -> Markup:
         for number in counts
     )
     since = "" if len(known) == len(counts) else f" in the last {len(known)} hours"
-    words = f"{sum(known):,}{since}" + (f", {most:,} in one hour at most" if most else "")
+    words = f"{sum(known):,}{since}" + (f", {most:,} in one hour at most" if most < sum(known) else "")
     return Markup('<span class="hours" aria-hidden="true">{}</span> <small class="quiet">{}</small>').format(
         bars, words
     )

@@ -50,7 +50,7 @@ QUICK: Final = (
 
 SORTS: Final[Mapping[Order, str]] = {
     "newest": "newest first",
-    "ended": "ended last, first",
+    "ended": "latest end first",
     "oldest": "oldest first",
 }
 
