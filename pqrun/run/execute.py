@@ -24,7 +24,7 @@ from pqrun.run.events import Events
 from pqrun.run.groups import SHARED, Capacity, Group, GroupName, Groups
 from pqrun.run.handler import Handler
 
-__all__ = ["Capacity", "Executor"]
+__all__ = ["Executor"]
 
 UNSTARTED_SECONDS = 1.0
 """A claim that found no slot for so long goes back: another worker may have one."""
@@ -69,8 +69,7 @@ class Executor:
         self._deliver_and_wait = deliver_and_wait
         self._on_room = on_room
         self._is_backlogged = is_backlogged  # outcomes pile up unwritten: start nothing more
-        # Told of each start, and of the seconds from claim to slot, for less than an event costs.
-        self._on_start = on_start
+        self._on_start = on_start  # told of each start, and the seconds from claim to slot
         self._on_done = on_done  # told of each job that its own handler has completed
         self._context = contextvars.copy_context()  # each attempt runs in a copy: nothing leaks from job to job
         self._running: dict[Claim, Attempt] = {}
@@ -163,12 +162,11 @@ class Executor:
     async def take_alone(self, job: Job) -> None:
         """Start a job that was running when its worker died, with nothing else starting around it."""
         self._is_alone = True
-        came = time.monotonic()
         try:
             if await self._wait_alone(job) and not self._pauses.takes_back(job):
-                self._start(job, came, self._groups.of(job.queue))
+                self._start(job, time.monotonic(), self._groups.of(job.queue))
                 claim = Claim(job.id, job.claim_id or 0)
-                await self._wait_until(lambda: claim not in self._running, ALONE_SECONDS)
+                await self._wait_until(lambda: self._is_closed or claim not in self._running, ALONE_SECONDS)
             else:
                 self._release(job)
         finally:
@@ -177,18 +175,17 @@ class Executor:
 
     async def _wait_alone(self, job: Job) -> bool:
         quiet = ALONE_SECONDS - (time.monotonic() - self._last_start)
-        await self._wait_until(lambda: False, max(quiet, 0.0))
+        await self._wait_until(lambda: self._is_closed, max(quiet, 0.0))
         if job.lost > 1:
-            await self._wait_until(lambda: not self._running, ALONE_MOST_SECONDS)
+            await self._wait_until(lambda: self._is_closed or not self._running, ALONE_MOST_SECONDS)
         return not self._is_closed and self._groups.of(job.queue).has_slot
 
     async def _wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        while not condition() and not self._is_closed and (left := until - loop.time()) > 0:
-            self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), left)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not condition():
+                    self._changed.clear()
+                    await self._changed.wait()
 
     def known_claims(self) -> list[Claim]:
         """Return every claim that is known here and not yet handed to be settled."""
@@ -264,12 +261,7 @@ class Executor:
 
     async def wait_idle(self, timeout: float) -> bool:
         """Wait until no handler runs; return whether that was in time."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + timeout
-        while self._running and (left := until - loop.time()) > 0:
-            self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), left)
+        await self._wait_until(lambda: not self._running, timeout)
         return not self._running
 
     def stop_all(self) -> None:

@@ -18,7 +18,7 @@ JOBS = 6_000
 
 FILL = """
 INSERT INTO pqrun.jobs (job_type, payload)
-SELECT 'work', jsonb_build_object('key', 'k' || n) FROM generate_series(1, $1::integer) n
+SELECT 'work', jsonb_build_object('key', 'k' || n, 'seconds', $2::double precision) FROM generate_series(1, $1::integer) n
 """
 
 CLAIMED_MEANWHILE = "SELECT count(*) FROM pqrun.jobs WHERE locked_at > $1::timestamptz AND locked_at < $2::timestamptz"
@@ -49,7 +49,7 @@ async def test_after_a_pause_no_worker_claims_however_fast_they_are(
         pauses = 0
         for number in range(ROUNDS):
             if await connection.fetchval(LEFT) < JOBS / 4:
-                await connection.execute(FILL, JOBS)
+                await connection.execute(FILL, JOBS, 0.0)
             await claims_go_on(connection)
             assert await (store.pause(task="work") if number % 2 else store.pause(queue="default"))
             (told,) = await store.paused()
@@ -96,8 +96,8 @@ async def test_what_a_worker_holds_unstarted_goes_back_and_is_not_lost_when_it_d
 ) -> None:
     """The pause, the release of what is held and the kill come as close together as they can."""
     async with at_work(dsn, ledger, "--concurrency", "2", "--log-level", "WARNING", is_waited_for=False) as victim:
-        await connection.execute(FILL, 500)
-        await wait_until(lambda: ledger.starts() > 50)
+        await connection.execute(FILL, 100, 0.05)  # so few are held ahead: what was lost starts one by one
+        await wait_until(lambda: ledger.starts() > 20)
         pausing = asyncio.create_task(store.pause(queue="default"))
         await wait_until(lambda: pausing.done())
         victim.send(signal.SIGKILL)
@@ -106,7 +106,7 @@ async def test_what_a_worker_holds_unstarted_goes_back_and_is_not_lost_when_it_d
         await store.resume(queue="default")
 
         async def are_all_done() -> bool:
-            return bool(await connection.fetchval("SELECT count(*) FROM pqrun.jobs WHERE status = 'DONE'") == 500)
+            return bool(await connection.fetchval("SELECT count(*) FROM pqrun.jobs WHERE status = 'DONE'") == 100)
 
         await wait_until(are_all_done, seconds=60)
 

@@ -18,7 +18,7 @@ from pqrun.run import events, statistics
 from pqrun.run.events import Events
 from pqrun.run.statistics import StatisticsWriter
 from pqrun.store.statistics import Minute
-from tests.run.making import make_job
+from tests.run.making import Bench, make_job
 from tests.run.working import AtOnce, wait_finished, working
 from tests.support.proxy import proxied
 from tests.support.rows import make_job as insert_job
@@ -103,24 +103,24 @@ async def test_the_wait_is_counted_from_when_a_job_was_due(store: PgJobStore, co
     assert [told.waited_seconds is not None for told in crew.heard.of(events.Picked)] == [True, True]
 
 
-async def test_a_handler_in_a_slot_that_is_taken_waits_in_the_worker_too(store: PgJobStore) -> None:
+async def test_the_time_in_the_worker_before_a_slot_is_free_counts_as_waiting_too() -> None:
     gate = asyncio.Event()
 
     async def gated(ctx: JobContext) -> None:
         await gate.wait()
 
-    for _ in range(2):
-        await store.enqueue("gated", {})
-    async with working(store, {"gated": gated}) as crew:
-        await crew.heard.wait_for(events.Picked)
-        began = time.monotonic()
-        gate.set()
-        told = await crew.heard.wait_for(events.Picked, count=2)
-        held = time.monotonic() - began
-    assert told.waited_seconds is not None
-    first = crew.heard.of(events.Picked)[0].waited_seconds
-    assert first is not None
-    assert told.waited_seconds + held >= first
+    bench = Bench(t=gated)
+    times = {"_locked_at": 101.0, "_run_after": 100.0, "_created_at": 99.0}
+    bench.executor.take([make_job(1, **times), make_job(2, **times)])
+    taken = time.monotonic()
+    await bench.heard.wait_for(events.Picked)
+    await asyncio.sleep(0)
+    held = time.monotonic() - taken
+    gate.set()
+    second = await bench.heard.wait_for(events.Picked, count=2)
+    assert second.waited_seconds is not None
+    assert second.waited_seconds >= 1.0 + held
+    await bench.wait_idle()
 
 
 async def test_statistics_none_counts_and_writes_nothing(store: PgJobStore) -> None:
@@ -164,12 +164,13 @@ async def test_minutes_are_kept_while_the_database_is_away_and_added_once_when_i
         told = Recorder(crew.worker.events)
         proxy.is_unreachable = True
         proxy.each(lambda one: one.reset())
+        crew.worker.events.emit(events.Released(make_job(), False))  # what happens while it is away
         await wait_until(lambda: any(f.duty == "statistics" for f in told.of(events.LoopFailed)))
         proxy.is_unreachable = False
         await wait_until(lambda: any(f.duty == "statistics" for f in told.of(events.LoopResumed)))
         await wait_finished(store, await store.enqueue("quick", {}))
     (row,) = await all_rows(store)
-    assert row.done == 2
+    assert (row.done, row.released) == (2, 1)
 
 
 async def test_two_workers_of_one_minute_write_rows_of_their_own(
