@@ -140,32 +140,25 @@ async def browse(
 
     ``now``: the database's clock, where the page has it already. Raises OptionError for an ``after`` from which the walk cannot go on.
     """
-    if now is None:
-        now = (await session.run("begin_selection"))[0]["now"]
+    clock: datetime = (await session.run("begin_selection"))[0]["now"] if now is None else now
     wish = order if order in orders(wanted) else orders(wanted)[0]
     statuses = _statuses(wanted, by_end=wish == "ended")
-    asked = Asked(session.run, wanted, statuses, now, NEWEST)
+    asked = Asked(session.run, wanted, statuses, clock, NEWEST)
     if wanted.ids is not None or not statuses:
         chosen = _below(wanted.ids or (), after)[:rows]
         found, last = await asked.rows("ids", 0, None, rows, chosen)
         ids = sorted((row["id"] for row in found), reverse=True)[:shown]
-        walked = len(chosen), chosen[-1] if len(chosen) == rows else None
+        end = chosen[-1] if len(chosen) == rows else None
     else:
         walk: Walk = "latest" if wish == "ended" else "active" if wish == "oldest" else _part(statuses)
-        place = 0 if wish == "oldest" else NEWEST
-        start = await _end_of(session.run, after, now) if wish == "ended" else None
-        found, last = await asked.rows(walk, place if after is None else after, start, rows, [], shown=shown)
+        place = after if after is not None else 0 if wish == "oldest" else NEWEST
+        start = await _end_of(session.run, after, clock) if wish == "ended" else None
+        found, last = await asked.rows(walk, place, start, rows, [], shown=shown)
         ids = [row["id"] for row in found]
-        walked = last["looked"], last["id"] if last["looked"] == rows else None
-    looked, end = walked
-    return JobPage(
-        jobs=await _lines(session.run, ids),
-        looked=looked,
-        matched=last["matched"],
-        following=ids[-1] if last["matched"] > len(ids) else end,
-        is_cut=end is not None,
-        now=now,
-    )
+        end = last["id"] if last["looked"] == rows else None
+    following = ids[-1] if last["matched"] > len(ids) else end
+    lines = await _lines(session.run, ids)
+    return JobPage(lines, last["looked"], last["matched"], following, end is not None, clock)
 
 
 async def get_lines(session: Runs, ids: Sequence[int]) -> list[JobLine]:

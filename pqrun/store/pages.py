@@ -275,7 +275,9 @@ async def list_running(session: Runs, worker: int) -> list[Running]:
 async def see_surroundings(session: Runs, job_id: int, scheduled_task: str | None) -> Surroundings:
     """Return what belongs to a job; ``scheduled_task``: its job_type, if a schedule made it."""
     (row,) = await session.run("see_surroundings", job_id, scheduled_task, SCHEDULES_SHOWN)
-    return Surroundings(**{name: row[name] for name in Surroundings._fields} | {"names": row["names"] or []})
+    return Surroundings(
+        row["now"], row["worker"], row["beat_seconds"], row["is_dead"], row["names"] or [], row["is_last"]
+    )
 
 
 async def see_tables(session: Runs, schema: str) -> list[TableSize]:

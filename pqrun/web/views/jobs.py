@@ -115,8 +115,13 @@ async def jobs_data(visit: Visit) -> Mapping[str, object]:
 
 
 def _wish(visit: Visit) -> Order:
-    text = visit.query.get("sort")
-    return next((name for name in SORTS if name == text), "newest")
+    match visit.query.get("sort"):
+        case "ended":
+            return "ended"
+        case "oldest":
+            return "oldest"
+        case _:
+            return "newest"
 
 
 def chosen_columns(visit: Visit) -> list[str]:
