@@ -181,8 +181,8 @@ class App(Registrations[S], QueueCalls):
 
     @property
     def schedules(self) -> Schedules:
-        """The stored schedules, to list, add, edit, pause, resume, run and remove; the app must be open."""
-        return Schedules(self._opened_store)
+        """The stored schedules, to list, add, edit, pause, resume, run, skip and remove; the app must be open, but for ``…_sync``."""
+        return Schedules(self._opened_store, self._portal)
 
     @property
     def workers(self) -> Workers:
@@ -206,6 +206,13 @@ class App(Registrations[S], QueueCalls):
         Raises what a hook raises.
         """
         return self._before([call], self)[0]
+
+    def written(self, call: Call[V], job_id: int) -> JobHandle[V]:
+        """Show the ``after_defer`` hooks a job that was written from what ``prepared`` returned, and return its handle; for tools.
+
+        Called after the commit: a hook may look for the job.
+        """
+        return self._handles([call], [Enqueued(job_id, True)], self)[0]
 
     async def defer_many(
         self, calls: Iterable[Call[V]], *, connection: AnyConnection | None = None

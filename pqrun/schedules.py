@@ -1,8 +1,8 @@
 """Schedules from code: how a definition is made of options, and ``jobs.schedules``, where operators see and change what is stored."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -30,10 +30,13 @@ from pqrun.job.schedule import (
     preview,
     words,
 )
+from pqrun.portal import Portal
 from pqrun.store import schedules as rows
 from pqrun.store.enqueueing import Runs
 
 __all__ = ["Preview", "Schedules", "define", "define_for_task"]
+
+T = TypeVar("T")
 
 PREVIEW_MAX = 10_000
 
@@ -114,11 +117,12 @@ class Schedules:
     """The stored schedules: ``jobs.schedules`` of an open app, ``Schedules(store)``, or of a session, within its transaction.
 
     Every call is one look or one change in the database; workers hear of a change at once. All of them raise StoreError and its kinds,
-    and those that name a schedule ScheduleNotFound.
+    and those that name a schedule ScheduleNotFound. The calls whose names end in ``_sync`` are those of ``jobs.schedules`` alone.
     """
 
-    def __init__(self, store: Runs | Callable[[], Runs]) -> None:
+    def __init__(self, store: Runs | Callable[[], Runs], portal: Portal | None = None) -> None:
         self._find_store = store
+        self._portal = portal
 
     @property
     def _store(self) -> Runs:
@@ -195,6 +199,30 @@ class Schedules:
             reason = f"the active job {made.holder_id or ''} has its dedupe key"
         raise ScheduleRefused(f"schedule {name!r} was not run: {reason}", name, made.busy_id or made.holder_id)
 
+    async def skip(self, name: str, *, planned: datetime | None = None) -> datetime:
+        """Let its next firing be left out, and return the planned time that will not be; the one behind it comes as ever.
+
+        ``planned``: skip this firing and no other, where another may have taken place since somebody looked. A firing that is late is the
+        next one, with all that it would make up for; under ``catch_up="all"`` only the earliest of them is left out. Raises
+        ScheduleRefused for a schedule that is paused or orphaned, and for a ``planned`` that is not its next time.
+        """
+        for _ in range(EDIT_TRIES):
+            old, clock = await self._known(name)
+            if old.state != "active":
+                raise ScheduleRefused(
+                    f"schedule {name!r} is {old.state}: it does not fire, so nothing is skipped", name
+                )
+            skipped = next(firings(old.rule, clock)) if old.next_at is None else old.next_at
+            if planned is not None and planned != skipped:
+                raise ScheduleRefused(
+                    f"schedule {name!r} was not changed: its next time is {skipped.isoformat()}, not {planned.isoformat()}",
+                    name,
+                )
+            is_made_up_for = skipped <= clock and old.catch_up != "all"
+            if await rows.skip(self._store, old, next(firings(old.rule, clock if is_made_up_for else skipped))):
+                return skipped
+        raise ScheduleError(f"the schedule {name!r} is being changed all the time; try again", name)
+
     async def remove(self, name: str) -> None:
         """Remove a schedule. Raises ScheduleRefused for one that code declares: pause it, or drop it from the code first."""
         found = await rows.remove(self._store, name)
@@ -218,6 +246,33 @@ class Schedules:
             following = [planned, *preview(schedule.rule, planned, count)][:count]
         zone = ZoneInfo(schedule.tz or "UTC")
         return Preview(words(schedule.rule), tuple(instant.astimezone(zone) for instant in following))
+
+    # The same for synchronous code.
+
+    def pause_sync(self, name: str) -> None:
+        """Do what ``pause`` does, from synchronous code; see ``Task.defer_sync``."""
+        self._run_sync("pause", lambda schedules: schedules.pause(name))
+
+    def resume_sync(self, name: str) -> None:
+        """Do what ``resume`` does, from synchronous code; see ``Task.defer_sync``."""
+        self._run_sync("resume", lambda schedules: schedules.resume(name))
+
+    def run_sync(self, name: str) -> int:
+        """Do what ``run`` does, from synchronous code; see ``Task.defer_sync``."""
+        return self._run_sync("run", lambda schedules: schedules.run(name))
+
+    def skip_sync(self, name: str, *, planned: datetime | None = None) -> datetime:
+        """Do what ``skip`` does, from synchronous code; see ``Task.defer_sync``."""
+        return self._run_sync("skip", lambda schedules: schedules.skip(name, planned=planned))
+
+    def remove_sync(self, name: str) -> None:
+        """Do what ``remove`` does, from synchronous code; see ``Task.defer_sync``."""
+        self._run_sync("remove", lambda schedules: schedules.remove(name))
+
+    def _run_sync(self, what: str, work: "Callable[[Schedules], Coroutine[Any, Any, T]]") -> T:
+        if self._portal is None:
+            raise ArgumentsError(f"{what}_sync: expected the schedules of an App, jobs.schedules; got those of a store")
+        return self._portal.run(lambda store: work(Schedules(store)), instead=f"await jobs.schedules.{what}(...)")
 
     async def _known(self, name: str) -> tuple[Schedule, datetime]:
         known = await rows.find(self._store, [name])

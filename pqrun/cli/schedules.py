@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 schedules = typer.Typer(
     name="schedules",
-    help="See and change what fires when: list, show, add, edit, pause, resume, run, remove, preview.",
+    help="See and change what fires when: list, show, add, edit, pause, resume, run, skip, remove, preview.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -237,6 +237,18 @@ def resume(name: Name, app: AppOption = None, dsn: DsnOption = None, schema: Sch
 def run_now(name: Name, app: AppOption = None, dsn: DsnOption = None, schema: SchemaOption = None) -> None:
     """Make a job of a schedule now, and print the job's id; the plan stays as it is."""
     typer.echo(_run(app, dsn, schema, lambda place: place.schedules.run(name)))
+
+
+@schedules.command()
+def skip(name: Name, app: AppOption = None, dsn: DsnOption = None, schema: SchemaOption = None) -> None:
+    """Leave the next firing of a schedule out, and print which that was; the one behind it comes as ever."""
+
+    async def act(place: Place) -> str:
+        skipped = await place.schedules.skip(name)
+        found = await place.schedules.get(name)
+        return f"skipped {one_line(name)} at {_moment(skipped, found)}, next at {_moment(found.next_at, found)}"
+
+    typer.echo(_run(app, dsn, schema, act))
 
 
 @schedules.command()

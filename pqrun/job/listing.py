@@ -31,6 +31,9 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True):
     """The worker that runs it, or ran it."""
     dedupe_key: str | None
     last_error: str | None
+    """Its last 4,000 characters."""
+    snoozes: int
+    cancel_requested_at: datetime | None
     now: datetime
     """The database's clock when it was read."""
 

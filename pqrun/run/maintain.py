@@ -38,6 +38,9 @@ DEAD_LOOK_SECONDS = 60.0
 PRUNE_SECONDS = 60.0
 """Between two rounds of retention."""
 
+AUDIT_SECONDS = 90 * 86_400.0
+"""How long the audit log of the pages and their ended operations are kept, by workers that remove old jobs."""
+
 PRUNE_PIECE_SECONDS = 0.05
 """Between two pieces of one round: vacuum and everybody else get their turn."""
 
@@ -76,6 +79,10 @@ class Maintenance(Protocol):
 
     async def prune_attempts(self, *, after_job_id: int) -> PrunedAttempts:
         """Delete a piece of the attempts whose jobs are gone."""
+        ...
+
+    async def prune_audit(self, *, age_seconds: float) -> PrunedPiece:
+        """Delete a piece of the audit log and of ended operations."""
         ...
 
 
@@ -189,8 +196,9 @@ class UnservedReport:
 
 
 class Pruner:
-    """Retention: removes finished jobs older than ``age_seconds``, None keeps all, piece by piece, one worker at a time.
+    """Retention: removes finished jobs older than ``age_seconds``, piece by piece, one worker at a time; None keeps all.
 
+    With them goes what the pages noted longer ago than AUDIT_SECONDS; it is kept too where everything is.
     And what plain SQL left behind: attempts whose job it deleted. Each round looks at a piece of those, and at the next as long as it
     finds such; the cursor is this worker's own, and is lost with it.
     """
@@ -214,6 +222,8 @@ class Pruner:
             if self._deleted:
                 self._events.emit(Pruned(self._deleted))
                 self._deleted = 0
+            if (await self._store.prune_audit(age_seconds=AUDIT_SECONDS)).deleted:
+                return PRUNE_PIECE_SECONDS
         return PRUNE_PIECE_SECONDS if await self._has_removed_attempts() else PRUNE_SECONDS
 
     async def _has_removed_attempts(self) -> bool:

@@ -1,6 +1,6 @@
 """The attempts that are kept, read: of one job, and in groups of the same error; and removed where their job is gone."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypedDict
 
@@ -8,17 +8,54 @@ from pqrun.job.attempts import COUNT_MAX, ERRORS, ErrorGroup, JobAttempt, check_
 from pqrun.job.failure import FailureKind
 from pqrun.job.filter import checked_time
 from pqrun.job.options import check_job_id, check_job_type
+from pqrun.store.enqueueing import Runs
 from pqrun.store.intervening import Run
 from pqrun.store.link import Link
 from pqrun.store.rows import Row
 
-__all__ = ["GroupOptions", "PrunedAttempts", "find_attempts", "find_error_groups", "prune_attempts"]
+__all__ = [
+    "GroupJobs",
+    "GroupOptions",
+    "Hours",
+    "PrunedAttempts",
+    "count_group_hours",
+    "find_attempts",
+    "find_error_groups",
+    "group_jobs",
+    "keep_group_jobs",
+    "prune_attempts",
+]
 
 GROUPS_LOOKED: Final = 5_000
 """Groups that are looked at: some 0.1 s."""
 
+NEWEST: Final = 2**63 - 1
+"""An id above all that there are."""
+
 PRUNE_ROWS: Final = 2_000
 """Attempts that one statement looks at: some milliseconds."""
+
+
+HOURS_SHOWN: Final = 24
+
+HOUR_ROWS: Final = 200
+"""Attempts of each group that are looked at for its hours: some 10 ms for fifty groups."""
+
+GROUP_ROWS: Final = 5_000
+"""Attempts of a group that one statement looks at for their jobs: some 30 ms."""
+
+
+class Hours(NamedTuple):
+    """Attempts of a group by hour, the oldest hour first; None: before the attempts that were looked at."""
+
+    attempts: Sequence[int | None]
+
+
+class GroupJobs(NamedTuple):
+    """A piece of the jobs of a group, and how many attempts were looked at for it."""
+
+    ids: list[int]
+    looked: int
 
 
 class GroupOptions(TypedDict, total=False):
@@ -75,6 +112,34 @@ async def find_error_groups(
 
 def _group(row: Row) -> ErrorGroup:
     return ErrorGroup(**_values(row, ErrorGroup.__struct_fields__))
+
+
+async def count_group_hours(run: Run, fingerprints: Sequence[str]) -> dict[str, Hours]:
+    """Return how many attempts of each group ended in each hour of the last day, of its newest 200."""
+    found: dict[str, list[int | None]] = {one: [0] * HOURS_SHOWN for one in fingerprints}
+    for row in await run("count_group_hours", list(fingerprints), HOUR_ROWS):
+        place = HOURS_SHOWN - 1 - row["hour"]
+        hours = found[row["fingerprint"]]
+        hours[place] = row["attempts"]
+        if row["is_cut"]:
+            hours[:place] = [None] * place
+    return {fingerprint: Hours(hours) for fingerprint, hours in found.items()}
+
+
+async def group_jobs(link: Link, fingerprint: str) -> AsyncIterator[GroupJobs]:
+    """Go through the FAILED jobs of a group: those whose newest kept attempt has the fingerprint."""
+    before = NEWEST
+    while True:
+        *rows, last = await link.run("find_group_jobs", fingerprint, before, GROUP_ROWS)
+        yield GroupJobs([row["job_id"] for row in rows], last["looked"])
+        if last["looked"] < GROUP_ROWS:
+            return
+        before = last["last_id"]
+
+
+async def keep_group_jobs(session: Runs, fingerprint: str, ids: Sequence[int]) -> list[int]:
+    """Return those of the jobs that are still FAILED and of the group."""
+    return [row["job_id"] for row in await session.run("keep_group_jobs", fingerprint, list(ids))]
 
 
 def _values(row: Row, names: Iterable[str]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ __all__ = [
     "find_unserved",
     "forget_workers",
     "prune",
+    "prune_audit",
     "reap_lost",
     "reap_orphans",
     "reap_overdue",
@@ -136,6 +137,12 @@ async def forget_workers(link: Link) -> list[int]:
 async def prune(link: Link, *, age_seconds: float) -> Pruned:
     """Delete one piece of finished jobs older than ``age_seconds``."""
     rows = await link.run("prune", age_seconds, PRUNE_ROWS)
+    return Pruned(rows[0]["is_mine"], rows[0]["deleted"])
+
+
+async def prune_audit(link: Link, *, age_seconds: float) -> Pruned:
+    """Delete one piece of the audit log and of ended operations older than ``age_seconds``."""
+    rows = await link.run("prune_audit", age_seconds, PRUNE_ROWS)
     return Pruned(rows[0]["is_mine"], rows[0]["deleted"])
 
 

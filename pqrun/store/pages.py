@@ -4,38 +4,36 @@ All of a page is read in one read-only transaction with a short limit for each s
 database, and the page says so.
 """
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from pqrun.job.filter import TIMES, JobFilter
 from pqrun.job.record import Job
 from pqrun.job.registered import RegisteredWorker
-from pqrun.job.state import ACTIVE, FINISHED, Status
-from pqrun.job.storable import error_summary
+from pqrun.job.state import Status
 from pqrun.store import workers
 from pqrun.store.enqueueing import Runs
 from pqrun.store.failure import translating
 from pqrun.store.link import PLANNER_SETTINGS, Session, own_transaction
 from pqrun.store.pg import PgJobStore
-from pqrun.store.rows import Row, stored_job
-from pqrun.store.selecting import like_pattern
+from pqrun.store.rows import stored_job
 
 __all__ = [
     "ACT_SETTINGS",
     "BEFORE_ALL",
     "PAGE_SETTINGS",
     "STATEMENT_CANCELLED",
+    "STATEMENT_SECONDS",
     "ActiveCount",
     "Counts",
     "Database",
-    "JobPage",
-    "Listed",
+    "History",
+    "IndexSize",
     "MigrationRow",
     "Running",
+    "Surroundings",
     "TableSize",
-    "browse",
     "count_active",
     "get_job",
     "list_migrations",
@@ -45,6 +43,9 @@ __all__ = [
     "read_pulse",
     "reading",
     "see_database",
+    "see_history",
+    "see_indexes",
+    "see_surroundings",
     "see_tables",
     "writing",
 ]
@@ -69,50 +70,13 @@ STATEMENT_CANCELLED: Final = "57014"
 BEFORE_ALL: Final = 2**63 - 1
 """An id above all that there are: where a list begins."""
 
-LOOK_ROWS: Final = 20_000
-"""Jobs that one page looks at: some 30 ms."""
-
 COUNT_ROWS: Final = 20_000
 """Jobs that are counted by state: some 15 ms."""
 
+HISTORY_ROWS: Final = 20_000
+
 RUNNING_SHOWN: Final = 200
-
-
-class Listed(NamedTuple):
-    """A job as a row of a list."""
-
-    id: int
-    queue: str
-    job_type: str
-    priority: int
-    attempts: int
-    max_attempts: int
-    run_after: datetime
-    locked_at: datetime | None
-    dedupe_key: str | None
-    error: str | None
-    """The one line of the last error that names it."""
-    created_at: datetime
-    snoozes: int
-    status: Status
-    locked_by: str | None
-    finished_at: datetime | None
-    duration_ms: int | None
-    cancel_requested_at: datetime | None
-
-
-class JobPage(NamedTuple):
-    """Some jobs that match, newest first, and how far the search has come."""
-
-    jobs: list[Listed]
-    looked: int
-    matched: int
-    """Of those looked at, the ones shown and those that did not fit on the page."""
-    next_before: int | None
-    """Where the next page begins; None: all jobs have been looked at."""
-    is_cut: bool
-    """Whether the search ended before it had looked at all jobs: ``matched`` is not all there are."""
-    now: datetime
+SCHEDULES_SHOWN: Final = 6
 
 
 class ActiveCount(NamedTuple):
@@ -148,6 +112,21 @@ class Running(NamedTuple):
     cancel_requested_at: datetime | None
 
 
+class Surroundings(NamedTuple):
+    """What belongs to a job beside its row."""
+
+    now: datetime
+    worker: int | None
+    """Of a RUNNING job: who runs it, as a number of the registry."""
+    beat_seconds: float | None
+    """Since the last sign of life of that worker; None where it is not registered."""
+    is_dead: bool
+    names: list[str]
+    """Schedules of its task, if a schedule made it: one of them did."""
+    is_last: bool
+    """Whether the first of those did for certain: it is the job of its last firing."""
+
+
 class TableSize(NamedTuple):
     """A table of the schema; rows are estimates."""
 
@@ -160,6 +139,26 @@ class TableSize(NamedTuple):
     analyzed_at: datetime | None
     age: int
     """In transactions, towards the 2 billion at which PostgreSQL stops."""
+
+
+class IndexSize(NamedTuple):
+    """An index of the schema."""
+
+    name: str
+    table_name: str
+    bytes: int
+    scans: int
+    """How often it was used since the statistics began."""
+    is_valid: bool
+    """False after a REINDEX CONCURRENTLY or CREATE INDEX CONCURRENTLY that was broken off."""
+
+
+class History(NamedTuple):
+    """Jobs that retention of some age would remove, counted to HISTORY_ROWS, and when the oldest job of the history ended."""
+
+    jobs: int
+    is_capped: bool
+    oldest: datetime | None
 
 
 class Database(NamedTuple):
@@ -214,69 +213,11 @@ async def _transaction(store: PgJobStore, settings: str) -> AsyncIterator[Sessio
             yield store.session(lent)
 
 
-def _conditions(wanted: JobFilter, at: datetime) -> tuple[object, ...]:
-    """Return a filter as parameters; ``at``: what its times count from."""
-    return (
-        _listed(wanted.statuses),
-        _listed(wanted.job_types),
-        _listed(wanted.queues),
-        _listed(wanted.priorities),
-        _listed(wanted.dedupe_keys),
-        wanted.error_contains,
-        wanted.payload_json,
-        *(wanted.time(name, at) for name in TIMES),
-        None if wanted.job_type_patterns is None else [like_pattern(one) for one in wanted.job_type_patterns],
-        _listed(wanted.workers),
-        wanted.attempts_min,
-        wanted.attempts_max,
-    )
-
-
-def _listed(values: Collection[object] | None) -> list[object] | None:
-    return None if values is None else list(values)
-
-
-def _part(wanted: JobFilter) -> str:
-    """Which part of the table can hold what is wanted."""
-    statuses = frozenset(Status) if wanted.statuses is None else frozenset(wanted.statuses)
-    if wanted.finished_after is not None or wanted.finished_before is not None:
-        statuses &= FINISHED
-    if not statuses & ACTIVE:
-        return "finished"
-    return "all" if statuses & FINISHED else "active"
-
-
 async def read_clock(session: Runs) -> datetime:
     """Return what the clock of the database shows."""
     (begin,) = await session.run("begin_selection")
     now: datetime = begin["now"]
     return now
-
-
-async def browse(
-    session: Runs, wanted: JobFilter, *, before: int = BEFORE_ALL, shown: int = 50, look: int = LOOK_ROWS
-) -> JobPage:
-    """Return the newest jobs that match, of the ``look`` newest ones below ``before``."""
-    (begin,) = await session.run("begin_selection")
-    place = _part(wanted), before, look, shown, _listed(wanted.ids)
-    rows = await session.run("browse_jobs", *place, *_conditions(wanted, begin["now"]))
-    first = rows[0]
-    jobs = [_listed_job(row) for row in rows if row["id"] is not None]
-    is_cut = first["looked"] == look
-    following = jobs[-1].id if first["matched"] > len(jobs) else first["last_id"] if is_cut else None
-    return JobPage(jobs, first["looked"], first["matched"], following, is_cut, first["now"])
-
-
-_LISTED: Final = tuple(field for field in Listed._fields if field not in ("error", "status"))
-
-
-def _listed_job(row: Row) -> Listed:
-    error = row["last_error"]
-    return Listed(
-        error=None if error is None else error_summary(error),
-        status=Status(row["status"]),
-        **{field: row[field] for field in _LISTED},
-    )
 
 
 async def get_job(session: Session, job_id: int) -> Job | None:
@@ -307,10 +248,30 @@ async def list_running(session: Runs, worker: int) -> list[Running]:
     return [Running(*(row[name] for name in Running._fields)) for row in rows]
 
 
+async def see_surroundings(session: Runs, job_id: int, scheduled_task: str | None) -> Surroundings:
+    """Return what belongs to a job; ``scheduled_task``: its job_type, if a schedule made it."""
+    (row,) = await session.run("see_surroundings", job_id, scheduled_task, SCHEDULES_SHOWN)
+    return Surroundings(
+        row["now"], row["worker"], row["beat_seconds"], row["is_dead"], row["names"] or [], row["is_last"]
+    )
+
+
 async def see_tables(session: Runs, schema: str) -> list[TableSize]:
     """Return the tables of the schema, the largest first."""
     rows = await session.run("see_tables", schema)
     return [TableSize(*(row[name] for name in TableSize._fields)) for row in rows]
+
+
+async def see_indexes(session: Runs, schema: str) -> list[IndexSize]:
+    """Return the indexes of the schema, the largest first."""
+    rows = await session.run("see_indexes", schema)
+    return [IndexSize(*(row[name] for name in IndexSize._fields)) for row in rows]
+
+
+async def see_history(session: Runs, age_seconds: float) -> History:
+    """Say what retention of this age would remove now."""
+    (row,) = await session.run("count_old", age_seconds, HISTORY_ROWS)
+    return History(row["jobs"], row["jobs"] == HISTORY_ROWS, row["oldest"])
 
 
 async def see_database(session: Runs) -> Database:

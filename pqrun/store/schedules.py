@@ -28,6 +28,7 @@ __all__ = [
     "remove",
     "resume",
     "run_now",
+    "skip",
     "touch",
 ]
 
@@ -153,6 +154,11 @@ async def pause(session: Runs, name: str) -> bool:
 async def resume(session: Runs, name: str, next_at: datetime, revision: int) -> bool:
     """Let it fire again; return whether it was paused, and still as it was read."""
     return bool(await session.run("resume_schedule", name, next_at, revision))
+
+
+async def skip(session: Runs, schedule: Schedule, following: datetime) -> bool:
+    """Move it on past its next planned time; return whether that, and the rest of it, were still as they were read."""
+    return bool(await session.run("skip_schedule", schedule.name, schedule.next_at, schedule.revision, following))
 
 
 async def run_now(session: Runs, name: str) -> RunNow | None:

@@ -4,8 +4,9 @@ Where an index leads to them (ids; ``finished_after`` for finished jobs) only th
 the order of ids, so many rows a page, whatever the filter. Jobs that are deferred after the walk began are not looked at.
 """
 
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from asyncpg import Record
@@ -14,6 +15,7 @@ from pqrun.errors import StoreError
 from pqrun.job.filter import JobFilter
 from pqrun.job.state import ACTIVE, FINISHED, Status
 from pqrun.store.link import PLANNER_SETTINGS, Link
+from pqrun.store.rows import Row
 
 __all__ = [
     "LOCK_NOT_AVAILABLE",
@@ -77,7 +79,7 @@ async def pages(
     What is done to jobs of one page may move them to the part of the table that is walked later: ``active_first`` says which that is.
     """
     (begin,) = await look(link, "begin_selection")
-    asked = Asked(link, wanted, statuses, begin["now"], begin["last_id"])
+    asked = Asked(partial(look, link), wanted, statuses, begin["now"], begin["last_id"])
     if wanted.ids is not None:
         for piece in sliced(list(wanted.ids), PAGE_ROWS):
             page, _ = await asked.page("ids", 0, None, piece)
@@ -97,12 +99,17 @@ async def pages(
 
 
 class Asked:
-    """The statement with the arguments that are the same for each page."""
+    """The statement with the arguments that are the same for each page; ``run``: ``look`` at a link, or a session's own."""
 
     def __init__(
-        self, link: Link, wanted: JobFilter, statuses: Collection[Status], now: datetime, last_id: int
+        self,
+        run: Callable[..., Awaitable[Sequence[Row]]],
+        wanted: JobFilter,
+        statuses: Collection[Status],
+        now: datetime,
+        last_id: int,
     ) -> None:
-        self._link = link
+        self._run = run
         self._last_id = last_id
         self._now = now
         self._names = (
@@ -133,15 +140,22 @@ class Asked:
         return Page([row["id"] for row in rows], last["looked"]), following
 
     async def rows(
-        self, walk: Walk, after: int, after_time: datetime | None, size: int, ids: Sequence[int]
-    ) -> tuple[list[Record], Record]:
-        """Look at so many rows; return those that match, and the one that closes the answer."""
+        self,
+        walk: Walk,
+        after: int,
+        after_time: datetime | None,
+        size: int,
+        ids: Sequence[int],
+        *,
+        shown: int | None = None,
+    ) -> tuple[list[Row], Row]:
+        """Look at so many rows; return those that match (the first ``shown`` of them), and the one that closes the answer."""
         start, end = self._finished
         if walk in ("finished_at", "latest"):  # what ends from now on would lead the walk on and on
             end = self._now if end is None else min(end, self._now)
         place = walk, after, self._last_id, after_time, size, ids
         times = *self._others, start, end, *self._due
-        *rows, last = await look(self._link, "page_jobs", *place, *self._names, *times, *self._more)
+        *rows, last = await self._run("page_jobs", *place, *self._names, *times, *self._more, shown)
         return rows, last
 
 

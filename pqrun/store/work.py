@@ -198,6 +198,10 @@ class WorkStore:
         """Delete a piece of history."""
         return await maintaining.prune(self._maintenance, age_seconds=age_seconds)
 
+    async def prune_audit(self, *, age_seconds: float) -> Pruned:
+        """Delete a piece of the audit log."""
+        return await maintaining.prune_audit(self._maintenance, age_seconds=age_seconds)
+
     async def sweep_progress(self, after: int) -> Swept:
         """Delete reports whose jobs are gone, in a piece."""
         return await reporting.sweep(self._maintenance, after)

@@ -27,14 +27,14 @@ from pqrun.web.metrics import metrics_view
 from pqrun.web.rendering import environment
 from pqrun.web.serving import Data, Endpoint, View, answer, hardened, json_endpoint, page_endpoint
 from pqrun.web.site import Redact, Rules, Site, checked_actions
-from pqrun.web.views.errors import errors_data
+from pqrun.web.views.errors import act_on_errors, errors_data
 from pqrun.web.views.job import act_on_job, job_data, job_json
 from pqrun.web.views.jobs import act_on_jobs, jobs_data
 from pqrun.web.views.operations import act_on_operation, operation_data, operations_data
 from pqrun.web.views.overview import overview_data
 from pqrun.web.views.queues import act_on_queue, queue_data, queues_data
 from pqrun.web.views.schedules import act_on_schedule, schedule_data, schedules_data
-from pqrun.web.views.system import help_data, system_data
+from pqrun.web.views.system import act_on_system, help_data, system_data
 from pqrun.web.views.tasks import act_on_task, task_data, tasks_data
 from pqrun.web.views.workers import worker_data, workers_data
 from pqrun.web.visit import PageError, Visit
@@ -122,7 +122,7 @@ def _routes(site: Site, pulse: Pulse) -> list[Route | Mount]:
         ("/jobs/{id:int}", "job", job_data, act_on_job),
         ("/queues", "queues", queues_data, None),
         ("/queues/{name:path}", "queue", queue_data, act_on_queue),
-        ("/errors", "errors", errors_data, None),
+        ("/errors", "errors", errors_data, act_on_errors),
         ("/tasks", "tasks", tasks_data, None),
         ("/tasks/{name:path}", "task", task_data, act_on_task),
         ("/schedules", "schedules", schedules_data, None),
@@ -131,7 +131,7 @@ def _routes(site: Site, pulse: Pulse) -> list[Route | Mount]:
         ("/workers/{id:int}", "worker", worker_data, None),
         ("/operations", "operations", operations_data, None),
         ("/operations/{id:int}", "operation", operation_data, act_on_operation),
-        ("/system", "system", system_data, None),
+        ("/system", "system", system_data, act_on_system),
         ("/help", "help", help_data, None),
     ]
     routes: list[Route | Mount] = [

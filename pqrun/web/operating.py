@@ -6,7 +6,7 @@ is done to the jobs that the query still means, so what has changed since the co
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -27,18 +27,23 @@ from pqrun.job.bulk import (
 from pqrun.job.filter import TIMES, JobFilter
 from pqrun.job.query import parse_query, query_text
 from pqrun.store import PgJobStore, operations
+from pqrun.store.attempts import group_jobs, keep_group_jobs
+from pqrun.store.link import Link
 from pqrun.store.operations import Started
 from pqrun.store.pages import writing
 from pqrun.store.selecting import look, pages, sliced
 from pqrun.store.selection import Selection
 from pqrun.web.site import Site
 
-__all__ = ["IDS_MAX", "Wish", "prepare", "start"]
+__all__ = ["FINGERPRINT", "IDS_MAX", "Wish", "prepare", "start"]
 
 _LOGGER = logging.getLogger("pqrun")
 
 IDS_MAX: Final = 100_000
 """Jobs of one operation: their ids are kept until it is over."""
+
+FINGERPRINT: Final = "fingerprint"
+"""The argument of an operation on a group of errors: its jobs are found by their attempts, and looked at again before it is their turn."""
 
 PIECE: Final = 1_000
 """Jobs between two looks whether to stop: a second at most."""
@@ -90,7 +95,8 @@ async def prepare(site: Site, wish: Wish, *, query: str | None = None, ids: list
             session, wish.actor, wish.action, target or "all jobs", operation_id=number, outcome="prepared"
         )
     if ids is None:
-        await _in_background(site, _guarded(store, number, _count(store, number, action, wanted)))
+        fingerprint = wish.arguments.get(FINGERPRINT)
+        await _in_background(site, _guarded(store, number, _count(store, number, action, wanted, fingerprint)))
     return number
 
 
@@ -125,7 +131,19 @@ async def _guarded(store: PgJobStore, number: int, work: Coroutine[Any, Any, Non
             _LOGGER.warning("pages: the failure of operation %d could not be noted", number)
 
 
-async def _count(store: PgJobStore, number: int, action: Action, wanted: JobFilter) -> None:
+async def _found(
+    link: Link, wanted: JobFilter, action: Action, fingerprint: str | None
+) -> AsyncIterator[tuple[list[int], int]]:
+    """Yield pieces of what is meant, and how many rows were looked at for each: of a group of errors by its attempts."""
+    if fingerprint is None:
+        async for page in pages(link, wanted, wanted.statuses or action.among):
+            yield page.ids, page.looked
+        return
+    async for piece in group_jobs(link, fingerprint):
+        yield piece.ids, piece.looked
+
+
+async def _count(store: PgJobStore, number: int, action: Action, wanted: JobFilter, fingerprint: str | None) -> None:
     link = store.open_selection()
     clock = asyncio.get_running_loop().time
     told = clock()
@@ -135,9 +153,9 @@ async def _count(store: PgJobStore, number: int, action: Action, wanted: JobFilt
         (begin,) = await look(link, "begin_selection")
         frozen = _frozen(wanted, begin["now"])
         text = query_text(frozen)
-        async for page in pages(link, frozen, frozen.statuses or action.among):
-            looked += page.looked
-            ids += page.ids
+        async for found, rows in _found(link, frozen, action, fingerprint):
+            looked += rows
+            ids += found
             if len(ids) > IDS_MAX:
                 break
             if clock() - told > TELL_SECONDS:
@@ -217,6 +235,9 @@ class _Run:
 
     async def _act(self, ids: list[int]) -> BulkReport:
         arguments = self._started.arguments
+        if FINGERPRINT in arguments:
+            async with writing(self._store) as session:
+                ids = await keep_group_jobs(session, str(arguments[FINGERPRINT]), ids)
         chosen = self._store.select(ids if self._wanted is None else replace(self._wanted, ids=ids))
         return await _acted(chosen, self._started.action, arguments)
 

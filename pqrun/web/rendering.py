@@ -1,7 +1,7 @@
 """The templates and what they say of times, durations and numbers. Everything is escaped; nothing is marked safe but what is made here."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from pqrun.job.state import Status
 from pqrun.job.storable import one_line
 
-__all__ = ["environment"]
+__all__ = ["JOB_COLUMNS", "environment"]
 
 ICONS: Final[Mapping[str, str]] = {
     "SCHEDULED": "◷",
@@ -29,7 +29,26 @@ ICONS: Final[Mapping[str, str]] = {
     "active": "▶",
     "paused": "‖",
     "orphaned": "⊘",
+    "ok": "✓",
+    "warning": "!",
+    "problem": "✕",
 }
+
+JOB_COLUMNS: Final[Mapping[str, str]] = {
+    "state": "State",
+    "task": "Task",
+    "queue": "Queue",
+    "priority": "Priority",
+    "attempts": "Attempts",
+    "age": "Age",
+    "due": "Due",
+    "ended": "Ended",
+    "took": "Took",
+    "worker": "Worker",
+    "key": "Dedupe key",
+    "what": "What happened",
+}
+"""What a list may show of each job, by the name in the URL."""
 
 NOTHING: Final = "\N{EN DASH}"
 
@@ -57,8 +76,10 @@ def environment(functions: Mapping[str, object]) -> Environment:
         "badge": badge,
         "line": one_line,
         "json_text": json_text,
+        "hours": hours,
     }
     made.globals |= functions
+    made.globals["job_columns"] = JOB_COLUMNS
     return made
 
 
@@ -139,6 +160,24 @@ def badge(state: Status | str) -> Markup:
     name = str(state)
     return Markup('<span class="badge {}"><span aria-hidden="true">{}</span> {}</span>').format(
         f"is-{name.lower()}", ICONS.get(name, "•"), name.lower()
+    )
+
+
+BARS: Final = "▁▂▃▄▅▆▇█"
+
+
+def hours(counts: Sequence[int | None]) -> Markup:
+    """Return numbers by hour as bars, the present hour last, with the same in words; None: unknown."""
+    known = [number for number in counts if number is not None]
+    most = max(known, default=0)
+    bars = "".join(
+        "·" if number is None else BARS[-(-number * (len(BARS) - 1) // most)] if number else BARS[0]
+        for number in counts
+    )
+    since = "" if len(known) == len(counts) else f" in the last {len(known)} hours"
+    words = f"{sum(known):,}{since}" + (f", {most:,} in one hour at most" if most < sum(known) else "")
+    return Markup('<span class="hours" aria-hidden="true">{}</span> <small class="quiet">{}</small>').format(
+        bars, words
     )
 
 

@@ -87,6 +87,8 @@ def shown_job(visit: Visit, job: Job) -> dict[str, object]:
         if name not in ("payload_json", "result_json", "last_error")
     }
     if not visit.sees_payloads:
-        columns["dedupe_key"] = None  # made of fields of the payload
+        columns["dedupe_key"] = columns["headers_json"] = (
+            None  # the one is made of fields of the payload, the other may be
+        )
     error = show_error(visit, job.job_type, job.last_error if visit.sees_payloads else job.error_summary)
     return {**columns, "payload": payload.value, "result": result.value, "last_error": error.text}

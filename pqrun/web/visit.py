@@ -96,13 +96,14 @@ class Visit:
         return path[len(self.root) :] if self.root and path.startswith(self.root) else path
 
     def url(self, path: str, **query: object) -> str:
-        """Return the URL of a page, wherever these pages are mounted; None leaves a parameter out."""
-        given = {name: value for name, value in query.items() if value is not None and value != ""}
-        return self.root + quote(path) + (f"?{urlencode(given)}" if given else "")
+        """Return the URL of a page, wherever these pages are mounted; None leaves a parameter out, and a list gives it several times."""
+        given = {name: value for name, value in query.items() if value is not None and value != "" and value != []}
+        return self.root + quote(path) + (f"?{urlencode(given, doseq=True)}" if given else "")
 
     def with_query(self, **changes: object) -> str:
         """Return the URL of this page with other parameters."""
-        return self.url(self.path, **{**self.query, **changes})
+        given = self.request.query_params
+        return self.url(self.path, **{**{name: given.getlist(name) for name in given}, **changes})
 
     def name_url(self, kind: str, name: str) -> str:
         """Return the URL of the page of something that has a name, whatever that holds."""

@@ -79,6 +79,10 @@ async def test_a_schedule_is_added_shown_edited_paused_resumed_run_and_removed(
     assert await shell.says("pause", "nightly") == "paused nightly"
     assert (await shell.json("list"))[0]["state"] == "paused"
     assert await shell.says("resume", "nightly") == "resumed nightly"
+    planned = (await shell.json("show", "nightly"))["next_at"]
+    skipped = await shell.says("skip", "nightly")
+    assert skipped.startswith("skipped nightly at ")
+    assert (await shell.json("show", "nightly"))["next_at"] > planned
     job_id = int(await shell.says("run", "nightly"))
     row = await connection.fetchrow("SELECT job_type, queue, status FROM pqrun.jobs WHERE id = $1", job_id)
     assert row is not None

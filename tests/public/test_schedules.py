@@ -1,5 +1,6 @@
 """Schedules as users meet them: declared in code, stored by a worker, fired as ordinary jobs, changed by operators."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -500,6 +501,62 @@ async def test_an_operator_adds_edits_pauses_resumes_runs_and_removes(
     assert [one.state for one in await jobs.schedules.list()] == ["paused"]
     await jobs.schedules.remove("mine")
     assert await jobs.schedules.list() == []
+
+
+async def test_the_next_firing_is_skipped_and_the_one_behind_it_comes(
+    opened: tuple[App[None], Any], connection: asyncpg.Connection
+) -> None:
+    jobs, report = opened
+    added = await jobs.schedules.add("mine", report.call(day="x"), cron="0 6 * * *", tz="Europe/Berlin")
+    first, second, third = (await jobs.schedules.preview("mine", 3)).firings
+    assert first == added.next_at
+    assert await jobs.schedules.skip("mine") == first
+    assert (await jobs.schedules.get("mine")).next_at == second
+    with pytest.raises(ScheduleRefused, match="its next time is"):
+        await jobs.schedules.skip("mine", planned=first)
+    assert await jobs.schedules.skip("mine", planned=second) == second
+    assert (await jobs.schedules.get("mine")).next_at == third
+    assert not (await jobs.schedules.get("mine")).is_edited
+    await connection.execute("UPDATE pqrun.schedules SET next_at = NULL")
+    assert await jobs.schedules.skip("mine") == first
+    assert (await jobs.schedules.get("mine")).next_at == second
+    await jobs.schedules.pause("mine")
+    with pytest.raises(ScheduleRefused, match="is paused"):
+        await jobs.schedules.skip("mine")
+    with pytest.raises(ScheduleNotFound):
+        await jobs.schedules.skip("other")
+
+
+@pytest.mark.parametrize(("catch_up", "left"), [("skip", 0), ("one", 0), ("all", 2)])
+async def test_a_late_firing_is_skipped_with_what_it_would_make_up_for(
+    opened: tuple[App[None], Any], connection: asyncpg.Connection, catch_up: Any, left: int
+) -> None:
+    jobs, report = opened
+    await jobs.schedules.add("mine", report.call(day="x"), every=HOUR, catch_up=catch_up)
+    late = await connection.fetchval(
+        "UPDATE pqrun.schedules SET next_at = next_at - interval '3 hours' RETURNING next_at"
+    )
+    assert await jobs.schedules.skip("mine") == late
+    following = (await jobs.schedules.get("mine")).next_at
+    assert following == late + (3 - left) * HOUR
+
+
+async def test_schedules_are_changed_from_synchronous_code(opened: tuple[App[None], Any]) -> None:
+    jobs, report = opened
+    added = await jobs.schedules.add("mine", report.call(day="x"), cron="0 6 * * *")
+
+    def by_hand() -> tuple[int, datetime]:
+        jobs.schedules.pause_sync("mine")
+        jobs.schedules.resume_sync("mine")
+        return jobs.schedules.run_sync("mine"), jobs.schedules.skip_sync("mine", planned=added.next_at)
+
+    job_id, skipped = await asyncio.to_thread(by_hand)
+    assert (await report.handle(job_id).job()).payload == {"day": "x"}
+    assert skipped == added.next_at
+    await asyncio.to_thread(jobs.schedules.remove_sync, "mine")
+    assert await jobs.schedules.list() == []
+    with pytest.raises(ArgumentsError, match="expected the schedules of an App"):
+        Schedules(jobs.store).skip_sync("mine")
 
 
 async def test_an_edit_leaves_what_it_does_not_name(opened: tuple[App[None], Any]) -> None:

@@ -14,7 +14,15 @@ from pqrun.job.rules import RetryRules
 from pqrun.job.state import Status
 from pqrun.run import events
 from pqrun.run.events import Events
-from pqrun.run.maintain import ORPHAN_MARGIN_SECONDS, OVERDUE_MARGIN_SECONDS, PIECE_ROWS, Pruner, Reaper, UnservedReport
+from pqrun.run.maintain import (
+    AUDIT_SECONDS,
+    ORPHAN_MARGIN_SECONDS,
+    OVERDUE_MARGIN_SECONDS,
+    PIECE_ROWS,
+    Pruner,
+    Reaper,
+    UnservedReport,
+)
 from pqrun.store.attempts import PrunedAttempts
 from pqrun.store.maintaining import Overdue, Pruned, Reaped
 from pqrun.store.settling import Settled
@@ -50,6 +58,8 @@ class Yard:
         self.sweeps = 0
         self.looks = 0
         self.ages: list[float] = []
+        self.audits = 0
+        self.audit_pieces: list[Pruned] = []
         self.left_behind: list[PrunedAttempts] = []
         self.after: list[int] = []
 
@@ -84,6 +94,11 @@ class Yard:
     async def prune(self, *, age_seconds: float) -> Pruned:
         self.ages.append(age_seconds)
         return self.pieces.pop(0) if self.pieces else Pruned(True, 0)
+
+    async def prune_audit(self, *, age_seconds: float) -> Pruned:
+        assert age_seconds == AUDIT_SECONDS
+        self.audits += 1
+        return self.audit_pieces.pop(0) if self.audit_pieces else Pruned(True, 0)
 
     async def prune_attempts(self, *, after_job_id: int) -> PrunedAttempts:
         self.after.append(after_job_id)
@@ -245,6 +260,25 @@ async def test_retention_goes_piece_by_piece_and_tells_the_sum(monkeypatch: pyte
     await wait_until(lambda: len(yard.ages) == 5)
     assert await pruner.service.stop(30)
     assert len(heard.of(events.Pruned)) == 1
+
+
+async def test_the_audit_log_goes_piece_by_piece_with_the_jobs_and_stays_where_they_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pqrun.run.maintain.PRUNE_PIECE_SECONDS", 0.0)
+    yard, told = Yard(), Events()
+    yard.audit_pieces = [Pruned(True, 1000), Pruned(True, 3)]
+    pruner = Pruner(yard, age_seconds=60.0, events=told, policy=LoopErrorPolicy())
+    pruner.service.start()
+    await wait_until(lambda: len(yard.after) == 1)  # the end of the round
+    assert await pruner.service.stop(30)
+    assert yard.audits == 3
+    keeper = Yard()
+    pruner = Pruner(keeper, age_seconds=None, events=told, policy=LoopErrorPolicy())
+    pruner.service.start()
+    await wait_until(lambda: len(keeper.after) == 1)
+    assert await pruner.service.stop(30)
+    assert keeper.audits == 0
 
 
 async def test_attempts_of_jobs_that_are_gone_are_removed_piece_by_piece_though_nothing_is_pruned(

@@ -18,6 +18,7 @@ from pqrun.store.maintaining import (
     Pruned,
     forget_workers,
     prune,
+    prune_audit,
     reap_lost,
     reap_orphans,
     reap_overdue,
@@ -220,6 +221,36 @@ async def test_one_worker_prunes_at_a_time(
         assert (rows[0]["is_mine"], rows[0]["deleted"]) == (True, 4)
         assert await prune(link, age_seconds=50) == Pruned(is_mine=False, deleted=0)
     assert await prune(link, age_seconds=50) == Pruned(is_mine=True, deleted=6)
+
+
+async def test_the_audit_log_and_ended_operations_go_when_they_are_old(
+    dsn: str, link: KeptLink, connection: asyncpg.Connection, store: PgJobStore
+) -> None:
+    await connection.execute(
+        "INSERT INTO pqrun.audit (at, actor, action, target, outcome) "
+        "SELECT now() - (100 - n) * interval '1 s', 'ann', 'retry', 'job 1', 'done' FROM generate_series(0, 99) n"
+    )
+    operation = (
+        "INSERT INTO pqrun.operations (actor, action, state, ended_at, beat_at) "
+        "VALUES ('ann', 'retry', $1, $2::interval + now(), $3::interval + now())"
+    )
+    hour, second = timedelta(hours=-1), timedelta(seconds=-1)
+    for state, ended, beat in (
+        ("DONE", hour, hour),
+        ("DONE", second, hour),
+        ("RUNNING", None, hour),
+        ("RUNNING", None, second),
+        ("COUNTED", None, second),
+    ):
+        await connection.execute(operation, state, ended, beat)
+    async with holding(dsn, "SELECT 1") as pruning:
+        rows = await store.session(pruning).run("prune_audit", 50.5, 20)
+        assert (rows[0]["is_mine"], rows[0]["deleted"]) == (True, 20 + 2)
+        assert await prune_audit(link, age_seconds=50.5) == Pruned(is_mine=False, deleted=0)
+    assert await prune_audit(link, age_seconds=50.5) == Pruned(is_mine=True, deleted=30)
+    assert await prune_audit(link, age_seconds=50.5) == Pruned(is_mine=True, deleted=0)
+    assert await connection.fetchval("SELECT count(*) FROM pqrun.audit") == 50
+    assert await connection.fetchval("SELECT count(*) FROM pqrun.operations") == 3
 
 
 async def test_a_row_that_somebody_holds_is_not_waited_for(

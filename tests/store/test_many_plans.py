@@ -59,7 +59,7 @@ def page(
     """The arguments of a page whose filter asks for everything that can be asked."""
     place = walk, after, 2**62, since, PAGE, chosen or []
     asked = ["READY", "FAILED"], ["t"], ["default"], [0], ["k1"], "x", '{"n": 1}'
-    return *place, *asked, EARLY, NOW, since, NOW, EARLY, NOW, ["t%"], ["w"], 1, 2
+    return *place, *asked, EARLY, NOW, since, NOW, EARLY, NOW, ["t%"], ["w"], 1, 2, None
 
 
 def assert_reads_only(plan: Plan, indexes: set[str], rows: int) -> None:

@@ -26,6 +26,7 @@ from pqrun.store.work import WorkStore
 from tests.store.listening import hearing
 from tests.support.database import connected
 from tests.support.rows import make_job
+from tests.support.waiting import wait_until
 
 HOUR = timedelta(hours=1)
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
@@ -154,6 +155,58 @@ async def test_what_was_changed_after_the_look_is_not_fired(
     await connection.execute(f"UPDATE pqrun.schedules SET {change}")
     assert await schedules.fire(session, [firing(schedule)]) == []
     assert await made(connection) == []
+
+
+async def test_of_a_firing_and_a_skip_that_saw_one_tick_one_moves_it(
+    dsn: str, session: Session, connection: asyncpg.Connection
+) -> None:
+    """Repeated, as each may come first; whichever it was, there is a job or a skip, never both and never neither."""
+    for number in range(20):
+        name = f"s{number}"
+        (seen,) = await due(session, definition(name))
+        stored = await get(session, name)
+        async with connected(dsn) as one, connected(dsn) as other:
+            fired, skipped = await asyncio.gather(
+                schedules.fire(Session(one, Statements("pqrun")), [firing(seen)]),
+                schedules.skip(Session(other, Statements("pqrun")), stored, LATER),
+            )
+        jobs = await session.run("list_active", None, 100)
+        assert (len(fired), skipped) in ((1, False), (0, True))
+        assert len(jobs) == len(fired)
+        assert (await get(session, name)).next_at == LATER
+        await connection.execute("DELETE FROM pqrun.jobs; DELETE FROM pqrun.schedules")
+
+
+async def test_a_skip_waits_for_a_firing_that_has_not_committed_and_then_does_nothing(
+    dsn: str, session: Session, connection: asyncpg.Connection
+) -> None:
+    (seen,) = await due(session, definition())
+    stored = await get(session)
+    transaction = connection.transaction()
+    await transaction.start()
+    assert len(await schedules.fire(Session(connection, Statements("pqrun")), [firing(seen)])) == 1
+    async with connected(dsn) as other:
+        skip = asyncio.ensure_future(schedules.skip(Session(other, Statements("pqrun")), stored, LATER + HOUR))
+        await wait_until(lambda: is_waiting_for_a_lock(connection, other))
+        await transaction.commit()
+        assert not await skip
+    assert (await get(session)).next_at == LATER
+
+
+async def test_a_firing_passes_over_a_skip_that_has_not_committed(
+    dsn: str, session: Session, connection: asyncpg.Connection
+) -> None:
+    (seen,) = await due(session, definition())
+    async with connection.transaction():
+        assert await schedules.skip(Session(connection, Statements("pqrun")), await get(session), LATER)
+        assert await schedules.fire(session, [firing(seen)]) == []
+    assert await schedules.fire(session, [firing(seen)]) == []
+    assert await made(connection) == []
+
+
+async def is_waiting_for_a_lock(connection: asyncpg.Connection, other: asyncpg.Connection) -> bool:
+    query = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $1"
+    return bool(await connection.fetchval(query, other.get_server_pid()))
 
 
 async def test_the_clock_of_the_database_decides_what_is_due(session: Session, connection: asyncpg.Connection) -> None:

@@ -1,6 +1,7 @@
 """The pages, served, over a database with jobs of every state."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -21,14 +22,15 @@ class Pages(NamedTuple):
     jobs: App[Any]
     ids: dict[str, int]
     connection: asyncpg.Connection
+    dsn: str
 
     def browser(self, role: str = "admin", user: str = "ann") -> Browser:
         """A new browser of somebody."""
         return Browser(self.url, "/ops", role, user)
 
 
-@pytest.fixture
-async def pages(dsn: str, connection: asyncpg.Connection) -> AsyncIterator[Pages]:
+@asynccontextmanager
+async def opened(dsn: str, connection: asyncpg.Connection) -> AsyncIterator[Pages]:
     """The pages of an app, mounted below /ops, with every state there is."""
     jobs = make_app(dsn)
     ids = await fill(connection)
@@ -39,7 +41,14 @@ async def pages(dsn: str, connection: asyncpg.Connection) -> AsyncIterator[Pages
             )
         mounted = create_app(jobs, authorize=by_header)
         async with served(Starlette(routes=[Mount("/ops", mounted)])) as url:
-            yield Pages(url, jobs, ids, connection)
+            yield Pages(url, jobs, ids, connection, dsn)
+
+
+@pytest.fixture
+async def pages(dsn: str, connection: asyncpg.Connection) -> AsyncIterator[Pages]:
+    """See ``opened``."""
+    async with opened(dsn, connection) as made:
+        yield made
 
 
 @pytest.fixture

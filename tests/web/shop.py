@@ -2,7 +2,7 @@
 
 import enum
 import json
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 
 import asyncpg
@@ -79,6 +79,28 @@ async def fill(connection: asyncpg.Connection) -> dict[str, int]:
     )
     await connection.execute(
         "INSERT INTO pqrun.pauses (kind, name, paused_at, reason) VALUES ('queue', $1, now(), $1)", HOSTILE
+    )
+    return ids
+
+
+async def fill_more(connection: asyncpg.Connection) -> dict[str, int]:
+    """A job of a schedule with headers and a dedupe key that another had, and an operation that is over."""
+    ids: dict[str, int] = {}
+    ids["child"] = await make_job(
+        connection,
+        job_type="add",
+        queue="mail",
+        payload='{"a": 1}',
+        dedupe_key="user-1",
+        headers=json.dumps({"traceparent": f"00-{'4b' * 16}-{'0f' * 8}-01", HOSTILE: HOSTILE}),
+        scheduled_for=datetime.now(UTC),
+    )
+    await make_job(connection, status=Status.DONE, job_type="add", dedupe_key="user-1", payload='{"a": 1}')
+    ids["operation"] = await connection.fetchval(
+        "INSERT INTO pqrun.operations (actor, action, query, state, matched, done, ended_at) "
+        "VALUES ($1, 'retry', $2, 'DONE', 3, 3, now()) RETURNING id",
+        HOSTILE,
+        "state:failed task:add",
     )
     return ids
 

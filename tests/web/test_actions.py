@@ -122,6 +122,71 @@ async def test_hooks_before_defer_count_for_jobs_made_by_hand(pages: Pages, ann:
     assert await pages.connection.fetchval("SELECT queue FROM pqrun.jobs ORDER BY id DESC LIMIT 1") == "hooked"
 
 
+async def test_hooks_after_defer_hear_of_jobs_made_by_hand_once_they_are_there(pages: Pages, ann: Browser) -> None:
+    heard: list[tuple[str, int, bool]] = []
+    pages.jobs.after_defer(lambda deferral, handle: heard.append((deferral.job_type, handle.id, handle.created)))
+    await ann.post("/tasks/add", {"field.a": "1"}, token_of="/tasks/add")
+    job_id = pages.ids["FAILED"]
+    for fields in ({"do": "copy", "payload": '{"user_id": 5}'}, {"do": "clone"}):
+        await ann.post(f"/jobs/{job_id}", fields, token_of="/jobs")
+    rows = await pages.connection.fetch("SELECT job_type, id FROM pqrun.jobs ORDER BY id DESC LIMIT 3")
+    assert heard == [(row["job_type"], row["id"], True) for row in reversed(rows)]
+
+
+async def test_a_clone_has_the_same_payload_and_shows_it_to_nobody(pages: Pages, ann: Browser) -> None:
+    job_id = pages.ids["DONE"]
+    answer = await ann.post(f"/jobs/{job_id}", {"do": "clone"}, token_of="/jobs")
+    new = int(answer.headers["location"].rpartition("/")[2].partition("?")[0])
+    query = "SELECT payload, queue, job_type FROM pqrun.jobs WHERE id = $1"
+    assert await pages.connection.fetchrow(query, new) == await pages.connection.fetchrow(query, job_id)
+    await pages.connection.execute("UPDATE pqrun.jobs SET payload = '{\"user_id\": 0}' WHERE id = $1", job_id)
+    refused = await ann.post(f"/jobs/{job_id}", {"do": "clone"}, token_of="/jobs", status=422)
+    assert "user_id" in refused.text
+    assert "<textarea" not in refused.text
+
+
+async def test_the_next_firing_that_the_page_showed_is_skipped_and_no_other(pages: Pages, ann: Browser) -> None:
+    page = "/schedules/nightly"
+    planned = (await pages.jobs.schedules.get("nightly")).next_at
+    assert planned is not None
+    await ann.post(page, {"do": "skip", "planned": planned.isoformat()}, token_of=page)
+    after = (await pages.jobs.schedules.get("nightly")).next_at
+    assert after is not None
+    assert after > planned
+    again = await ann.post(page, {"do": "skip", "planned": planned.isoformat()}, token_of=page, status=409)
+    assert "its next time is" in again.text
+    await ann.post(page, {"do": "skip", "planned": "tomorrow"}, token_of=page, status=400)
+    assert (await pages.jobs.schedules.get("nightly")).next_at == after
+    assert [entry[2].partition(" ")[0] for entry in await log(pages)] == ["skipped", "refused:"]
+
+
+async def test_a_late_schedule_tells_how_many_times_it_missed_and_how_its_last_job_ended(
+    pages: Pages, ann: Browser
+) -> None:
+    await pages.connection.execute(
+        "UPDATE pqrun.schedules SET next_at = next_at - interval '3 days', last_at = now(), last_job_id = $1",
+        pages.ids["FAILED"],
+    )
+    text = await ann.get("/schedules")
+    assert "3 times missed" in text
+    assert "is-failed" in text
+    assert "3 planned times have passed" in " ".join((await ann.get("/schedules/nightly")).split())
+
+
+async def test_retention_is_run_by_a_job_once_at_a_time(pages: Pages, ann: Browser) -> None:
+    await ann.post("/system", {"do": "cleanup", "older": "soon"}, token_of="/jobs", status=422)
+    await ann.post("/system", {"do": "cleanup", "older": "2d"}, token_of="/system")
+    row = await pages.connection.fetchrow("SELECT payload::text, queue FROM pqrun.jobs WHERE job_type = '__cleanup'")
+    assert row is not None
+    assert tuple(row) == ('{"older_than_seconds": 172800.0}', "default")
+    again = await ann.post("/system", {"do": "cleanup", "older": "2d"}, token_of="/system", status=422)
+    assert "has its dedupe key" in again.text
+    assert [entry[1] for entry in await log(pages)] == ["cleanup", "cleanup"]
+    async with pages.browser(role="operator") as operator:
+        assert "Run retention now" not in await operator.get("/system")
+        await operator.post("/system", {"do": "cleanup", "older": "2d"}, token_of="/jobs", status=403)
+
+
 async def test_schedules_are_paused_resumed_run_changed_and_removed(pages: Pages, ann: Browser) -> None:
     page = "/schedules/nightly"
     await ann.post(page, {"do": "pause"}, token_of=page)

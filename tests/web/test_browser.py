@@ -1,4 +1,7 @@
-"""The pages in a real browser: scripts, keys, narrow windows, and what a screen reader meets (axe, in light and dark)."""
+"""The pages in a real browser: scripts, keys, narrow windows, and what a screen reader meets (axe, in light and dark).
+
+One browser serves all tests of a process, so they share its event loop; each has a database, pages and a profile of its own.
+"""
 
 import os
 import shutil
@@ -8,18 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser as Chromium
 from playwright.async_api import Page, async_playwright, expect
 
+from pqrun.web.rendering import JOB_COLUMNS
+from tests.support.database import connected
+from tests.support.leasing import Leases
+from tests.support.rows import make_job
 from tests.support.waiting import DEADLINE_SECONDS
-from tests.web.conftest import Pages
-from tests.web.shop import add_statistics
+from tests.web.conftest import Pages, opened
+from tests.web.shop import add_statistics, fill_more
 
 AXE = Path(__file__).with_name("axe.min.js").read_text("utf-8")
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 800}
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 expect.set_options(timeout=DEADLINE_SECONDS * 1000)
 
@@ -37,11 +45,21 @@ async def chromium() -> AsyncIterator[Chromium]:
             await started.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Chromium]:
-    """A browser of the test's own: it belongs to the test's event loop."""
+    """The browser of all these tests."""
     async with chromium() as started:
         yield started
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def pages(leases: Leases) -> AsyncIterator[Pages]:
+    """The pages of the other tests, in the loop of the browser."""
+    dsn = await leases.take()
+    async with connected(dsn) as connection, opened(dsn, connection) as made:
+        yield made
+    left = await leases.give_back(dsn)
+    assert left == [], "connections were left open"
 
 
 @asynccontextmanager
@@ -64,8 +82,10 @@ async def tab(browser: Chromium, pages: Pages, *, role: str = "admin", **options
         await context.close()
 
 
-def main_paths(pages: Pages) -> list[str]:
-    ids = pages.ids
+ALL_COLUMNS = "".join(f"&col={name}" for name in JOB_COLUMNS)
+
+
+def main_paths(ids: dict[str, int]) -> list[str]:
     return [
         *(
             "/ops/",
@@ -83,6 +103,9 @@ def main_paths(pages: Pages) -> list[str]:
         *(
             "/ops/queues",
             "/ops/queues/mail",
+            f"/ops/jobs?q=state:failed&sort=ended{ALL_COLUMNS}",
+            f"/ops/jobs/{ids['child']}",
+            f"/ops/operations/{ids['operation']}",
             "/ops/errors",
             "/ops/tasks",
             "/ops/tasks/send_email",
@@ -90,29 +113,42 @@ def main_paths(pages: Pages) -> list[str]:
             "/ops/schedules/nightly",
             "/ops/workers",
         ),
-        *(f"/ops/workers/{ids['worker']}", "/ops/operations", "/ops/system", "/ops/help"),
+        *(f"/ops/workers/{ids['worker']}", "/ops/operations", "/ops/system?examine=1", "/ops/help"),
     ]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+PARTS = 4
+"""The pages are looked at in so many tests: a process takes two tests at first, and the other one finds work too."""
+
+
+@pytest.mark.parametrize("part", range(PARTS))
 async def test_no_page_breaks_a_rule_of_accessibility_or_is_wider_than_its_window(
-    browser: Chromium, pages: Pages, scheme: Any
+    browser: Chromium, pages: Pages, part: int
 ) -> None:
+    """Each page is loaded once: light and wide as it comes, then dark and narrow."""
     for ago in (3, 4, 9, 20):  # so that the charts have something in them
         await add_statistics(pages.jobs.store, pages.ids["worker"], done=40 - ago, failed=ago, minutes_ago=ago)
-    async with tab(browser, pages, color_scheme=scheme, bypass_csp=True, reduced_motion="reduce") as page:
-        for path in main_paths(pages):
-            await page.set_viewport_size(WIDE if scheme == "light" else NARROW)  # type: ignore[arg-type]  # a TypedDict
+    ids = {**pages.ids, **await fill_more(pages.connection)}
+    async with tab(browser, pages, color_scheme="light", bypass_csp=True, reduced_motion="reduce") as page:
+        for path in main_paths(ids)[part::PARTS]:
+            await page.emulate_media(color_scheme="light")
+            await page.set_viewport_size(WIDE)  # type: ignore[arg-type]  # a TypedDict
             await page.goto(path)
             await page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
             await page.evaluate(AXE)
-            found = await page.evaluate("rules => axe.run(document, rules)", RULES)
-            broken = [(one["id"], [node["html"][:160] for node in one["nodes"]][:3]) for one in found["violations"]]
-            assert broken == [], path
-            width = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            assert width <= 0, f"{path} is {width} px too wide"
-            small = await page.evaluate(TARGETS)
-            assert small == [], path
+            await assert_fits(page, path)
+            await page.emulate_media(color_scheme="dark")
+            await page.set_viewport_size(NARROW)  # type: ignore[arg-type]  # a TypedDict
+            await assert_fits(page, f"{path}, dark and narrow")
+
+
+async def assert_fits(page: Page, what: str) -> None:
+    found = await page.evaluate("rules => axe.run(document, rules)", RULES)
+    broken = [(one["id"], [node["html"][:160] for node in one["nodes"]][:3]) for one in found["violations"]]
+    assert broken == [], what
+    width = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert width <= 0, f"{what} is {width} px too wide"
+    assert await page.evaluate(TARGETS) == [], what
 
 
 TARGETS = """() => Array.from(document.querySelectorAll("button, nav a, select, input:not([type=hidden], [type=checkbox], [type=radio])"))
@@ -233,6 +269,12 @@ async def test_the_skip_link_is_the_first_stop_and_leads_to_the_content(browser:
         assert await page.evaluate("document.activeElement.id") == "main"
 
 
+async def make_and_leave(pages: Pages) -> int:
+    """A job by a session that ends at once: the counters of one that stays idle may be told ten seconds later."""
+    async with connected(pages.dsn) as connection:
+        return await make_job(connection, job_type="add", payload='{"a": 1}')
+
+
 async def test_an_open_page_shows_what_is_new_but_not_while_somebody_works_in_it(
     browser: Chromium, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,17 +282,17 @@ async def test_an_open_page_shows_what_is_new_but_not_while_somebody_works_in_it
     async with tab(browser, pages) as page:
         await page.goto("/ops/jobs")
         await expect(page.locator("#live .label")).to_have_text("live")
-        handle = await pages.jobs.tasks["add"].defer(a=1)
-        await expect(page.locator(f"#job-{handle.id}")).to_be_visible()
+        first = await make_and_leave(pages)
+        await expect(page.locator(f"#job-{first}")).to_be_visible()
         box = page.get_by_label(f"Choose job {pages.ids['READY']}")
         await box.check()
-        await pages.jobs.tasks["add"].defer(a=2)
+        second = await make_and_leave(pages)
         await expect(page.locator("#live .label")).to_have_text("changed")
         await expect(box).to_be_checked()
         await expect(box).to_be_focused()
-        await expect(page.locator(f"#job-{handle.id + 1}")).to_have_count(0)
+        await expect(page.locator(f"#job-{second}")).to_have_count(0)
         await page.locator("#live").click()
-        await expect(page.locator(f"#job-{handle.id + 1}")).to_be_visible()
+        await expect(page.locator(f"#job-{second}")).to_be_visible()
 
 
 async def test_times_and_colours_are_switched_and_kept(browser: Chromium, pages: Pages) -> None:

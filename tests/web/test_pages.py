@@ -2,6 +2,7 @@
 
 import re
 import sys
+from typing import cast
 from urllib.parse import quote
 
 import asyncpg
@@ -12,6 +13,7 @@ from starlette.routing import Mount
 
 from pqrun import App
 from pqrun.store.link import Session
+from pqrun.store.listing import browse
 from pqrun.web import create_app
 from tests.web.conftest import Pages
 from tests.web.serving import Browser, by_header, served
@@ -130,7 +132,7 @@ async def test_a_list_says_how_far_it_has_looked_and_pages_by_keys(pages: Pages,
 async def test_a_search_that_ends_before_the_last_job_says_so(
     pages: Pages, ann: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pqrun.store.pages.browse.__kwdefaults__", {"before": 2**63 - 1, "shown": 50, "look": 3})
+    monkeypatch.setitem(cast("dict[str, object]", browse.__kwdefaults__), "rows", 3)
     text = await ann.get("/jobs?q=state:scheduled,done")
     assert "None of the 3 newest jobs matches" in text
     assert "Search further back" in text

@@ -111,8 +111,8 @@ def report(rows: list[tuple[str, str, int, int]]) -> str:
     lines = [
         "# The web pages in pictures",
         "",
-        "Made by the test suite (`make pictures`), of a shop whose jobs a real worker runs: wide in the light theme, narrow in the dark one.",
-        "[The guide](web.md) says what each page shows and does.",
+        "Made by the test suite (`make pictures`), of a shop whose jobs a real worker runs: wide in the light theme, narrow in the",
+        "dark one. [The guide](web.md) says what each page shows and does.",
         "",
     ]
     for name in names:

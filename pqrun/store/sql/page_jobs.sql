@@ -1,5 +1,5 @@
--- A piece of a walk over jobs: the ids of those that match, then one row with the last that was looked at, how many were, and when the
--- newest of them was made.
+-- A piece of a walk over jobs: the ids of those that match, then one row with the last that was looked at, how many were, how many of
+-- those match, and when the newest of them was made.
 -- $1 walk text: 'active' or 'finished' (by id), 'finished_at' (the finished ones by that time), 'ids' (those of $6 ); and downwards 'newest',
 -- 'newest active' and 'newest finished' (by id), 'latest' (the finished ones by that time)
 -- $2 after id bigint  $3 last id bigint  $4 from timestamptz: with $2 the last one looked at, for 'finished_at' and 'latest'
@@ -9,7 +9,7 @@
 -- $12 error text: a part of last_error  $13 payload text (JSON): a part of it  $14 created from timestamptz  $15 created before timestamptz
 -- $16 finished from timestamptz  $17 finished before timestamptz (never NULL for 'finished_at')  $18 run_after from timestamptz
 -- $19 run_after before timestamptz  $20 job_type text[], patterns of LIKE; with $8 one of the two is enough  $21 locked_by text[]
--- $22 attempts integer at least  $23 attempts integer at most
+-- $22 attempts integer at least  $23 attempts integer at most  $24 ids returned integer, the first of the walk; NULL: all that match
 --
 -- One statement for all walks: of the branches whose walk it is not, PostgreSQL starts none. A walk by id reads the table in bounded
 -- pieces, whatever the filter; those by finished_at and the one by ids read what their indexes lead to. Reads without locks, in a
@@ -76,7 +76,8 @@ WITH looked AS MATERIALIZED (
            FROM /*$schema*/pqrun.jobs j
           WHERE $1::text = 'ids' AND j.id = ANY ($6::bigint[]))) s
 )
-SELECT id, finished_at, NULL::bigint AS looked, NULL::timestamptz AS newest FROM looked WHERE is_match
+(SELECT id, finished_at, NULL::bigint AS looked, NULL::bigint AS matched, NULL::timestamptz AS newest
+   FROM looked WHERE is_match ORDER BY number LIMIT $24::integer)
 UNION ALL
 SELECT (SELECT id FROM looked ORDER BY number DESC LIMIT 1), (SELECT finished_at FROM looked ORDER BY number DESC LIMIT 1),
-       (SELECT count(*) FROM looked), (SELECT max(created_at) FROM looked)
+       (SELECT count(*) FROM looked), (SELECT count(*) FROM looked WHERE is_match), (SELECT max(created_at) FROM looked)

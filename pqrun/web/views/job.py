@@ -3,12 +3,13 @@
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from starlette.responses import Response
 
 from pqrun.errors import JobNotFound, PayloadError, PqrunError
+from pqrun.handle import Call
 from pqrun.job.attempts import JobAttempt
 from pqrun.job.explaining import Reason
 from pqrun.job.moments import duration
@@ -27,6 +28,7 @@ from pqrun.store.reporting import find_progress
 from pqrun.web.rendering import span
 from pqrun.web.shown import Shown, show, show_error, shown_job
 from pqrun.web.views.jobs import whole_number
+from pqrun.web.views.surroundings import command_line, commands, look_around
 from pqrun.web.visit import PageError, Visit
 
 __all__ = ["act_on_job", "job_data", "job_json"]
@@ -55,13 +57,17 @@ async def job_data(visit: Visit) -> Mapping[str, object]:
         history = await operations.audit_of(session, job_id)
         kept = await find_attempts(session.run, job_id)
         look = (await find_progress(session, [job_id])).get(job_id)
+        around = None if job is None else await look_around(visit, session, job)
     if job is None and not history:
         raise PageError(404, "Not found", f"There is no job {job_id}: never there, deleted, or removed by retention.")
     if job is None:
         return {"job": None, "job_id": job_id, "history": history}
     facts = _facts(visit, job, history)
+    schema = (await visit.site.store()).schema
     return {
         **facts,
+        "around": around,
+        "commands": commands(visit, job, cast("Shown", facts["payload"]), schema),
         "history": history,
         "job_id": job_id,
         "reasons": await _reasons(visit, job),
@@ -180,13 +186,6 @@ def _can_edit(visit: Visit, payload: Shown) -> bool:
     return visit.may("enqueue") and payload.text is not None and not payload.is_masked and not payload.left_out
 
 
-def command_line(job: Job) -> str:
-    """Return the command that does the most likely next thing to this job."""
-    if job.status is Status.DONE:
-        return f"pqrun retry {job.id} --force"
-    return f"pqrun {'retry' if job.status.is_finished else 'cancel'} {job.id}"
-
-
 def timeline(visit: Visit, job: Job, history: list[AuditRow]) -> list[Moment]:
     """Return what happened, the oldest first, as far as the row and the audit log tell."""
     moments = [Moment(job.created_at, "Deferred", f"to queue {job.queue}")]
@@ -233,8 +232,8 @@ async def act_on_job(visit: Visit) -> Response:
     """Do what the form says, and show the job again."""
     job_id = path_id(visit)
     name = visit.form.get("do")
-    if name == "copy":
-        return await _copy(visit, job_id)
+    if name in ("copy", "clone"):
+        return await _copy(visit, job_id, as_it_is=name == "clone")
     deeds: Mapping[str, Callable[[Session], Awaitable[Did]]] = {
         "retry": lambda session: acting.retry(session, job_id, force="force" in visit.form),
         "cancel": lambda session: acting.cancel(session, job_id),
@@ -244,7 +243,7 @@ async def act_on_job(visit: Visit) -> Response:
         "delete": lambda session: acting.delete(session, job_id),
     }
     if name not in deeds:
-        raise PageError(400, "No such action", f"Expected one of {', '.join(deeds)} and copy.")
+        raise PageError(400, "No such action", f"Expected one of {', '.join(deeds)}, copy and clone.")
     visit.must(name)
     due = due_time(visit.form.get("when")) if name == "run_at" else timedelta(0)
     queue = check_queue(visit.form.get("queue")) if name == "move" else "default"
@@ -267,18 +266,20 @@ def due_time(text: str) -> datetime | timedelta:
     return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
 
 
-async def _copy(visit: Visit, job_id: int) -> Response:
-    """Make a new job of this one, with the payload of the form, which its task checks."""
+async def _copy(visit: Visit, job_id: int, *, as_it_is: bool) -> Response:
+    """Make a new job of this one, with the payload of the form or its own, which its task checks."""
     visit.must("enqueue")
     async with visit.reading() as session:
         job = await get_job(session, job_id)
     if job is None:
         raise PageError(404, "Not found", f"There is no job {job_id} any more.")
     facts = show(visit, job.job_type, "payload", job.payload_json)
-    if not _can_edit(visit, facts):
+    if not as_it_is and not _can_edit(visit, facts):
         raise PageError(403, "Not allowed", "The payload is hidden, masked, or too long to be edited here.")
-    text = visit.form.get("payload")
+    text = job.payload_json if as_it_is else visit.form.get("payload")
     new, problem = edited_job(visit, job, text)
+    if new is None and as_it_is:  # the form would show the payload, which may be hidden
+        raise PageError(422, "That cannot be done", problem or "The payload is refused.")
     if new is None:
         data = {
             **_facts(visit, job, []),
@@ -287,17 +288,25 @@ async def _copy(visit: Visit, job_id: int) -> Response:
             "reasons": (),
             "attempts": (),
             "progress": None,
+            "around": None,
+            "commands": (),
             "edited": text,
             "edit_problem": problem,
         }
         return visit.render("job.html", data, 422)
+    if as_it_is:  # as stored, not as its model would write it today
+        stored = msgspec.structs.replace(new.job, payload=job.payload_json, payload_version=job.payload_version)
+        new = msgspec.structs.replace(new, job=stored)
     made = new  # mypy does not follow a narrowed name into a lambda
     note = Act(visit.access.user, "enqueue", f"copy of job {job_id}", job_id)
-    did = await act(await visit.site.store(), note, lambda session: acting.enqueue(session, made))
+    did = await act(await visit.site.store(), note, lambda session: acting.enqueue(session, made.job))
+    app = visit.site.app
+    if app is not None and did.made_id is not None and job.job_type in app.tasks:
+        app.written(made, did.made_id)
     return visit.redirect(visit.url(f"/jobs/{did.made_id}", done="copy"))
 
 
-def edited_job(visit: Visit, job: Job, text: str) -> tuple[NewJob | None, str | None]:
+def edited_job(visit: Visit, job: Job, text: str) -> tuple[Call[object] | None, str | None]:
     """Return a job like this one with another payload, or why its task refuses that."""
     try:
         decoded: Any = json.loads(text)
@@ -308,11 +317,11 @@ def edited_job(visit: Visit, job: Job, text: str) -> tuple[NewJob | None, str | 
     app = visit.site.app
     try:
         if app is not None and job.job_type in app.tasks:
-            new = app.prepared(app.call_by_name(job.job_type, decoded)).job
+            call = app.prepared(app.call_by_name(job.job_type, decoded))
         else:
-            new = NewJob(
-                job_type=job.job_type, payload=dump_object(decoded, "payload"), payload_version=job.payload_version
-            )
+            payload = dump_object(decoded, "payload")
+            new = NewJob(job_type=job.job_type, payload=payload, payload_version=job.payload_version)
+            call = Call(new, _nothing, _nothing)
     except PayloadError as error:
         return None, str(error)
     kept = {
@@ -321,4 +330,8 @@ def edited_job(visit: Visit, job: Job, text: str) -> tuple[NewJob | None, str | 
         "max_attempts": job.max_attempts,
         "timeout_seconds": job.timeout_seconds,
     }
-    return msgspec.structs.replace(new, dedupe_key=None, **kept), None
+    return msgspec.structs.replace(call, job=msgspec.structs.replace(call.job, dedupe_key=None, **kept)), None
+
+
+def _nothing(_text: str | None) -> None:
+    return None

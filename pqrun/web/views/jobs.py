@@ -4,14 +4,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+import msgspec
 from starlette.responses import Response
 
 from pqrun.errors import OptionError, QueryError
 from pqrun.job.filter import TIMES, JobFilter
 from pqrun.job.query import parse_query, query_text
 from pqrun.store import operations
-from pqrun.store.pages import BEFORE_ALL, JobPage, browse
+from pqrun.store.listing import JobPage, Order, browse, orders
+from pqrun.store.pages import BEFORE_ALL
 from pqrun.web.operating import Wish, prepare, start
+from pqrun.web.rendering import JOB_COLUMNS
 from pqrun.web.shown import show_error
 from pqrun.web.visit import PageError, Visit
 
@@ -21,17 +24,37 @@ SHOWN_DEFAULT: Final = 50
 SHOWN_MOST: Final = 200
 CHOSEN_MOST: Final = 1_000
 
+
+class Named(NamedTuple):
+    """A query with a name."""
+
+    name: str
+    query: str
+    sort: Order = "newest"
+
+
 QUICK: Final = (
-    ("All", ""),
-    ("Failed", "state:failed"),
-    ("Running", "state:running"),
-    ("Ready", "state:ready"),
-    ("Scheduled", "state:scheduled"),
-    ("Tried again", "state:scheduled,ready attempts:>0"),
-    ("Done", "state:done"),
-    ("Cancelled", "state:cancelled"),
+    Named("All", ""),
+    Named("Failed", "state:failed"),
+    Named("Failed last hour", "state:failed since:1h"),
+    Named("Retrying", "state:scheduled,ready attempts:>0"),
+    Named("Running", "state:running"),
+    Named("Running longest", "state:running", "oldest"),
+    Named("Ready", "state:ready"),
+    Named("Waiting longest", "state:ready", "oldest"),
+    Named("Scheduled", "state:scheduled"),
+    Named("Done", "state:done"),
+    Named("Cancelled", "state:cancelled"),
 )
 """Named queries that stand above every list."""
+
+SORTS: Final[Mapping[Order, str]] = {
+    "newest": "newest first",
+    "ended": "latest end first",
+    "oldest": "oldest first",
+}
+
+SHOWN_COLUMNS: Final = ("state", "task", "queue", "attempts", "age", "took", "what")
 
 BULK: Final = ("retry", "cancel", "move", "prioritize", "delete")
 
@@ -55,40 +78,64 @@ def asked(visit: Visit, text: str) -> JobFilter:
 
 
 async def jobs_data(visit: Visit) -> Mapping[str, object]:
-    """``?q=`` the query, ``before=`` where the page begins, ``show=`` rows, ``did=`` an operation to tell of."""
+    """``?q=`` the query, ``sort=`` its order, ``before=`` behind which job the page begins, ``show=`` rows, ``col=`` a column (repeated).
+
+    ``did=``: an operation to tell of.
+    """
     text = visit.query.get("q", "").strip()
     shown = visit.number("show", 1, SHOWN_MOST) or SHOWN_DEFAULT
-    before = visit.number("before", 1, BEFORE_ALL) or BEFORE_ALL
+    before = visit.number("before", 1, BEFORE_ALL)
     did = visit.number("did", 1, BEFORE_ALL)
     page: JobPage | None = None
     problem: str | None = None
-    chips: list[Chip] = []
-    try:
-        wanted = asked(visit, text)
-        chips = list(_chips(wanted))
-    except OptionError as error:
-        problem, wanted = str(error), JobFilter()
+    wanted = JobFilter()
     async with visit.reading() as session:
-        if problem is None:
-            page = listed(visit, await browse(session, wanted, before=before, shown=shown))
+        try:
+            wanted = asked(visit, text)
+            page = listed(visit, await browse(session, wanted, after=before, shown=shown, order=_wish(visit)))
+        except OptionError as error:
+            problem = str(error)
         done = None if did is None else await operations.get(session, did)
+    given = orders(wanted)
     return {
         "q": text,
         "problem": problem,
         "page": page,
-        "chips": chips,
-        "before": None if before == BEFORE_ALL else before,
+        "chips": [] if problem else list(_chips(wanted)),
+        "before": before,
         "did": done,
         "quick": QUICK,
+        "sort": _wish(visit) if _wish(visit) in given else given[0],
+        "sorts": [(name, SORTS[name]) for name in given],
+        "is_unsorted": _wish(visit) not in given and bool(visit.query.get("sort")),
+        "columns": chosen_columns(visit),
+        "is_column_chosen": "col" in visit.query,
         "bulk": [action for action in BULK if visit.may(action)],
     }
 
 
+def _wish(visit: Visit) -> Order:
+    match visit.query.get("sort"):
+        case "ended":
+            return "ended"
+        case "oldest":
+            return "oldest"
+        case _:
+            return "newest"
+
+
+def chosen_columns(visit: Visit) -> list[str]:
+    """Return the columns that the URL names, in the order of the table; those of every day where it names none that there is."""
+    given = visit.request.query_params.getlist("col")
+    return [name for name in JOB_COLUMNS if name in given] or list(SHOWN_COLUMNS)
+
+
 def listed(visit: Visit, page: JobPage) -> JobPage:
-    """Leave out of the rows what the visitor may not see."""
+    """Leave out of the rows what the visitor may not see; of an error its one line stays."""
     jobs = [
-        job._replace(
-            error=show_error(visit, job.job_type, job.error).text,
+        msgspec.structs.replace(
+            job,
+            last_error=show_error(visit, job.job_type, job.error_summary).text,
             dedupe_key=job.dedupe_key if visit.sees_payloads else None,
         )
         for job in page.jobs
@@ -139,7 +186,8 @@ async def act_on_jobs(visit: Visit) -> Response:
     if action == "delete":  # asks first
         return visit.redirect(visit.url(f"/operations/{number}"))
     await start(visit.site, number, len(ids))
-    return visit.redirect(visit.url("/jobs", q=text, before=form.get("before"), did=number))
+    back = visit.url("/jobs", q=text, before=form.get("before"), sort=form.get("sort"), col=form.all("col"), did=number)
+    return visit.redirect(back)
 
 
 def _chosen(visit: Visit) -> list[int]:

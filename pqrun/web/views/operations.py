@@ -49,7 +49,13 @@ async def operation_data(visit: Visit) -> Mapping[str, object]:
     if found is None:
         raise PageError(404, "Not found", f"There is no operation {number}.")
     found = _shown(visit, found)
-    return {"operation": found, "may_act": visit.may(found.action), "ids_max": operating.IDS_MAX}
+    may_repeat = visit.may(found.action) and found.is_over and found.query not in (None, HIDDEN)
+    return {
+        "operation": found,
+        "may_act": visit.may(found.action),
+        "may_repeat": may_repeat,
+        "ids_max": operating.IDS_MAX,
+    }
 
 
 def _shown(visit: Visit, found: Operation) -> Operation:
@@ -67,8 +73,19 @@ def shown_query(visit: Visit, text: str) -> str:
     return text
 
 
+def _repeated(visit: Visit, found: Operation) -> operating.Wish:
+    """Return what an operation that is over would do again; raises PageError for one that has no query, or none that he may ask."""
+    if found.query is None or not found.is_over:
+        raise PageError(409, "Not repeated", "Only an operation with a query, and that is over, can be repeated.")
+    try:
+        asked(visit, found.query)
+    except OptionError as error:
+        raise PageError(403, "Not allowed", str(error)) from None
+    return operating.Wish(visit.access.user, found.action, found.arguments)
+
+
 async def act_on_operation(visit: Visit) -> Response:
-    """Start it, which needs the number of jobs that was shown, or stop it."""
+    """Start it, which needs the number of jobs that was shown; stop it; or make another of the same query, which counts and asks anew."""
     number = path_id(visit)
     async with visit.reading() as session:
         found = await operations.get(session, number)
@@ -82,9 +99,12 @@ async def act_on_operation(visit: Visit) -> Response:
                 raise PageError(
                     409, "Not started", "It is at work or over already, or not the one that you saw. Look at it again."
                 )
+        case "repeat":
+            again = await operating.prepare(visit.site, _repeated(visit, found), query=found.query)
+            return visit.redirect(visit.url(f"/operations/{again}"))
         case "stop":
             async with writing(await visit.site.store()) as session:
                 await operations.stop(session, number, visit.access.user)
         case _:
-            raise PageError(400, "No such action", "Expected start or stop.")
+            raise PageError(400, "No such action", "Expected start, stop or repeat.")
     return visit.redirect(visit.url(f"/operations/{number}"))

@@ -1,9 +1,10 @@
 """Schedules: when each fires in words and in the next five times, and what may be changed."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
+from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -12,17 +13,17 @@ from starlette.responses import Response
 from pqrun.errors import DeferError, OptionError
 from pqrun.handle import Call
 from pqrun.job.definition import Schedule
-from pqrun.job.filter import JobFilter
 from pqrun.job.moments import duration, duration_text
 from pqrun.job.options import check_name
+from pqrun.job.schedule import firings as planned_times
+from pqrun.job.state import Status
 from pqrun.job.storable import dump_object
 from pqrun.schedules import Schedules
 from pqrun.store import schedules as rows
 from pqrun.store.acting import Act, Did, act
 from pqrun.store.link import Session
-from pqrun.store.pages import browse
+from pqrun.store.listing import get_lines
 from pqrun.web.shown import Shown, show
-from pqrun.web.views.jobs import listed
 from pqrun.web.visit import PageError, Visit
 
 __all__ = ["act_on_schedule", "schedule_data", "schedules_data"]
@@ -51,21 +52,35 @@ class ScheduleRow(NamedTuple):
     next_at: datetime | None
     last_at: datetime | None
     last_job_id: int | None
+    last_status: Status | None
+    """Of the last job; None where there is none, or it is gone."""
     is_late: bool
     """Whether it should have fired, and no worker has done it."""
+    missed: int
+    """Planned times that have passed without a firing, MISSED_MOST at most."""
 
 
-LATE = timedelta(seconds=60)
+LATE: Final = timedelta(seconds=60)
+
+MISSED_MOST: Final = 100
+"""Counted one by one: each is a step through the calendar."""
 
 
 async def schedules_data(visit: Visit) -> Mapping[str, object]:
     """All schedules by name."""
     async with visit.reading() as session:
         known = await rows.find(session)
-    return {"schedules": [_row(one, known.clock) for one in known.schedules], "now": known.clock}
+        jobs = await _last_jobs(session, known.schedules)
+    return {"schedules": [_row(one, known.clock, jobs) for one in known.schedules], "now": known.clock}
 
 
-def _row(one: Schedule, clock: datetime) -> ScheduleRow:
+async def _last_jobs(session: Session, schedules: Sequence[Schedule]) -> Mapping[int, Status]:
+    ids = [one.last_job_id for one in schedules if one.last_job_id is not None]
+    return {line.id: line.status for line in await get_lines(session, ids)}
+
+
+def _row(one: Schedule, clock: datetime, jobs: Mapping[int, Status]) -> ScheduleRow:
+    is_late = one.state == "active" and one.next_at is not None and clock - one.next_at > LATE
     return ScheduleRow(
         name=one.name,
         job_type=one.job_type,
@@ -77,8 +92,18 @@ def _row(one: Schedule, clock: datetime) -> ScheduleRow:
         next_at=one.next_at,
         last_at=one.last_at,
         last_job_id=one.last_job_id,
-        is_late=one.state == "active" and one.next_at is not None and clock - one.next_at > LATE,
+        last_status=None if one.last_job_id is None else jobs.get(one.last_job_id),
+        is_late=is_late,
+        missed=_missed(one, clock) if is_late else 0,
     )
+
+
+def _missed(one: Schedule, clock: datetime) -> int:
+    """Count the planned times that nobody has fired, from the one that is due on."""
+    if one.next_at is None:
+        return 0
+    later = islice(planned_times(one.rule, one.next_at), MISSED_MOST - 1)
+    return 1 + sum(1 for _ in takewhile(lambda instant: instant <= clock, later))
 
 
 async def schedule_data(visit: Visit) -> Mapping[str, object]:
@@ -99,16 +124,13 @@ async def _data(visit: Visit, name: str, entered: Mapping[str, str], problem: st
         if not known.schedules:
             raise PageError(404, "Not found", f"There is no schedule {name!r}.")
         one = known.schedules[0]
-        last = None
-        if one.last_job_id is not None:
-            last = listed(visit, await browse(session, JobFilter(ids=[one.last_job_id]), shown=1))
+        jobs = await _last_jobs(session, [one])
     shown = show(visit, one.job_type, "payload", one.payload_json)
     return {
-        "schedule": _row(one, known.clock),
+        "schedule": _row(one, known.clock, jobs),
         "options": _options(one),
         "payload": shown,
         "firings": firings(one, known.clock),
-        "last": last.jobs[0] if last is not None and last.jobs else None,
         "form": {**_form(one, shown), **entered},
         "can_edit_payload": shown.text is not None and not shown.is_masked and not shown.left_out,
         "problem": problem,
@@ -173,16 +195,20 @@ DEEDS: Mapping[str, Callable[[Schedules, str], Awaitable[object]]] = {
 
 
 async def act_on_schedule(visit: Visit) -> Response:
-    """Pause, resume, run now, edit or remove."""
+    """Pause, resume, run now, skip the next firing, edit or remove."""
     name = _name(visit)
     deed = visit.form.get("do")
     if deed == "edit":
         return await _edit(visit, name)
-    if deed not in DEEDS:
-        raise PageError(400, "No such action", f"Expected one of {', '.join(DEEDS)} and edit.")
+    if deed not in (*DEEDS, "skip"):
+        raise PageError(400, "No such action", f"Expected one of {', '.join(DEEDS)}, skip and edit.")
     visit.must(deed)
+    planned = _planned(visit.form.get("planned")) if deed == "skip" else None
 
     async def do(session: Session) -> Did:
+        if planned is not None:
+            await Schedules(session).skip(name, planned=planned)
+            return Did(f"skipped {planned.astimezone(UTC).isoformat(timespec='seconds')}", jobs=0)
         made = await DEEDS[deed](Schedules(session), name)
         if isinstance(made, int):
             return Did(f"made job {made}", made_id=made)
@@ -195,6 +221,19 @@ async def act_on_schedule(visit: Visit) -> Response:
         return visit.redirect(visit.url("/schedules", removed=name))
     back = visit.form.get("back")
     return visit.redirect(visit.url("/schedules") if back == "list" else visit.name_url("schedules", name))
+
+
+def _planned(text: str) -> datetime:
+    """Read the firing that the page showed: another one is not skipped in its place."""
+    try:
+        planned = datetime.fromisoformat(text)
+    except ValueError:
+        planned = None
+    if planned is None or planned.tzinfo is None:
+        raise PageError(
+            400, "Not a time", "Expected planned=, the planned time that is to be skipped, with its offset."
+        )
+    return planned
 
 
 async def _edit(visit: Visit, name: str) -> Response:

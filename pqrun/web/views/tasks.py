@@ -18,7 +18,8 @@ from pqrun.job.registered import RegisteredWorker
 from pqrun.job.state import Status
 from pqrun.store import acting
 from pqrun.store.acting import Act, act
-from pqrun.store.pages import ActiveCount, browse, count_active, list_workers
+from pqrun.store.listing import browse
+from pqrun.store.pages import ActiveCount, count_active, list_workers
 from pqrun.store.queues import find_pauses
 from pqrun.task import Task
 from pqrun.web.periods import PERIODS
@@ -116,9 +117,10 @@ async def _data(visit: Visit, name: str, entered: "Entered | None", problem: str
         counts = await count_active(session)
         workers = await list_workers(session)
         pause = _of_tasks(await find_pauses(session)).get(name)
-        page = await browse(session, JobFilter(job_types=[name]), shown=10)
-        failed = await browse(session, JobFilter(job_types=[name], statuses=[Status.FAILED]), shown=5)
-    counted = await read_volumes(visit, page.now, "all", job_type=name)
+        page = await browse(session, JobFilter(job_types=[name]), shown=10, now=counts.now)
+        wanted = JobFilter(job_types=[name], statuses=[Status.FAILED])
+        failed = await browse(session, wanted, shown=5, now=counts.now)
+    counted = await read_volumes(visit, counts.now, "all", job_type=name)
     task = visit.site.tasks.get(name)
     serving = [worker for worker in workers if worker.dead_at is None and name in worker.job_types]
     if task is None and not page.jobs and not serving and pause is None and not counted.by_key:
@@ -213,9 +215,11 @@ async def _enqueue(visit: Visit, name: str) -> Response:
         except OptionError as error:
             entered = entered._replace(problems=[str(error)])
         else:
-            job = app.prepared(call).job
+            made = app.prepared(call)
             note = Act(visit.access.user, "enqueue", f"task {name}")
-            did = await act(await visit.site.store(), note, lambda session: acting.enqueue(session, job))
+            did = await act(await visit.site.store(), note, lambda session: acting.enqueue(session, made.job))
+            if did.made_id is not None:
+                app.written(made, did.made_id)
             return visit.redirect(visit.url(f"/jobs/{did.made_id}", done="enqueue"))
     return visit.render("task.html", await _data(visit, name, entered), 422)
 
