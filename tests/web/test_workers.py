@@ -174,7 +174,7 @@ async def test_silent_workers_and_older_versions_are_flagged(pages: Pages, ann: 
     assert "<script>alert" not in listing + page
     await pages.connection.execute("UPDATE pqrun.workers SET beat_at = now() - interval '5 minutes'")
     listing = flat(await ann.get("/workers"))
-    assert "no sign of life for 5 min; it holds 1 jobs" in listing
+    assert "no sign of life for 5 min; it holds 1 job." in listing
     assert "0 alive, 2 not" in listing
     assert "No sign of life for 5 min" in await ann.get(page_of(pages))
 

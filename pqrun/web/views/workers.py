@@ -47,7 +47,8 @@ async def workers_data(visit: Visit) -> Mapping[str, object]:
 def worker_warnings(workers: Iterable[RegisteredWorker]) -> list[str]:
     """Say which workers give no sign of life. One that claims nothing does so because somebody wants that."""
     return [
-        f"Worker {worker.worker_id}: no sign of life for {span(worker.beat_age_seconds)}; it holds {worker.running:,} jobs."
+        f"Worker {worker.worker_id}: no sign of life for {span(worker.beat_age_seconds)}; it holds {worker.running:,}"
+        f" job{'' if worker.running == 1 else 's'}."
         for worker in workers
         if not worker.is_alive and worker.dead_at is None
     ]
