@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from pqrun.errors import DatabaseUnavailableError, PqrunError, SchemaError, StoreError
-from pqrun.job.release import newest_release
+from pqrun.job.release import newer_release
 from pqrun.job.storable import one_line
 from pqrun.store import PgJobStore, inspecting
 from pqrun.store.inspecting import Holder, KnownWorker, MissingRight, Server, Strays, TableState
@@ -283,7 +283,7 @@ def _of_old_code(alive: Sequence[KnownWorker]) -> list[Finding]:
         if unknown:
             names = ", ".join(one_line(name) for name in unknown[:5])
             found = f"worker {_named(worker)} {since} and does not know what newer ones serve: {names}"
-        elif (newer := _newer_version(worker, alive)) is not None:
+        elif (newer := newer_release(worker.version, [other.version for other in alive])) is not None:
             ours = "one that does not say its version" if worker.version is None else one_line(worker.version)
             found = f"worker {_named(worker)} {since} with an older pqrun, {ours}; others have {one_line(newer)}"
         elif worker.is_older_than_schema:
@@ -293,12 +293,6 @@ def _of_old_code(alive: Sequence[KnownWorker]) -> list[Finding]:
         fix = "restart it with the code of now; until then newer workers run what it does not know"
         findings.append(Finding(check="old code", level="warning", found=found, fix=fix))
     return findings
-
-
-def _newer_version(worker: KnownWorker, alive: Sequence[KnownWorker]) -> str | None:
-    """The newest pqrun among the living, if this worker's is older."""
-    newest = newest_release([worker.version, *(other.version for other in alive)])
-    return None if newest == worker.version else newest
 
 
 def _serve_alike(one: KnownWorker, other: KnownWorker) -> bool:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["is_older_release", "newest_release"]
+__all__ = ["is_older_release", "newer_release"]
 
 _RELEASE: Final = re.compile(
     r"(\d{1,9}(?:\.\d{1,9})*)(?:\.?(dev|a|b|rc|post)(\d{1,9}))?(?:\+.*)?", re.DOTALL | re.ASCII
@@ -22,13 +22,13 @@ def is_older_release(one: str | None, other: str | None) -> bool:
     return older is not None and older < newer
 
 
-def newest_release(versions: Iterable[str | None]) -> str | None:
-    """Return the newest of these, the first of several that are; None where all are None, or there are none."""
-    newest: str | None = None
-    for version in versions:
-        if is_older_release(newest, version):
-            newest = version
-    return newest
+def newer_release(one: str | None, others: Iterable[str | None]) -> str | None:
+    """Return the newest of the others, if ``one`` is older than that; else None."""
+    newest = one
+    for other in others:
+        if is_older_release(newest, other):
+            newest = other
+    return None if newest == one else newest
 
 
 def _key(version: str) -> tuple[tuple[int, ...], int, int] | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pqrun.job.release import is_older_release, newest_release
+from pqrun.job.release import is_older_release, newer_release
 
 IN_ORDER = ["0.9", "0.10.0.dev1", "0.10.0a1", "0.10.0b2", "0.10.0rc1", "0.10", "0.10.0.post1", "0.10.1", "1.0.0+local"]
 
@@ -31,7 +31,9 @@ def test_one_that_does_not_say_is_older_than_any_that_does() -> None:
     assert not is_older_release(None, None)
 
 
-def test_the_newest_is_found_whatever_the_order() -> None:
-    assert newest_release([None, *reversed(IN_ORDER), "strange"]) == IN_ORDER[-1]
-    assert newest_release([None, None]) is None
-    assert newest_release([]) is None
+def test_the_newest_of_others_is_found_whatever_their_order() -> None:
+    for others in (IN_ORDER, IN_ORDER[::-1], [None, *IN_ORDER, "strange"]):
+        assert [newer_release(one, others) for one in (None, "0.9", "0.10.1")] == [IN_ORDER[-1]] * 3
+        assert newer_release(IN_ORDER[-1], others) is None
+    assert newer_release("strange", IN_ORDER) is None
+    assert newer_release(None, [None]) is None

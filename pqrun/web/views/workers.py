@@ -8,7 +8,7 @@ from uuid import uuid4
 from starlette.responses import Response
 
 from pqrun.job.registered import RegisteredWorker
-from pqrun.job.release import is_older_release, newest_release
+from pqrun.job.release import newer_release
 from pqrun.job.wanted import wanted_text
 from pqrun.store.acting import Act, tell_worker
 from pqrun.store.pages import list_running, list_workers
@@ -39,7 +39,7 @@ async def workers_data(visit: Visit) -> Mapping[str, object]:
         "workers": workers,
         "states": {worker.id: worker.state for worker in workers},
         "alive": sum(worker.is_alive for worker in workers),
-        "newer": {worker.id: newer_release(worker, workers) for worker in workers},
+        "newer": {worker.id: _newer(worker, workers) for worker in workers},
         "warnings": worker_warnings(workers),
     }
 
@@ -54,10 +54,9 @@ def worker_warnings(workers: Iterable[RegisteredWorker]) -> list[str]:
     ]
 
 
-def newer_release(worker: RegisteredWorker, workers: Iterable[RegisteredWorker]) -> str | None:
+def _newer(worker: RegisteredWorker, workers: Iterable[RegisteredWorker]) -> str | None:
     """Return the newest pqrun among the living, if this worker's is older."""
-    newest = newest_release(one.version for one in workers if one.is_alive)
-    return newest if is_older_release(worker.version, newest) else None
+    return newer_release(worker.version, (one.version for one in workers if one.is_alive))
 
 
 async def worker_data(visit: Visit) -> Mapping[str, object]:
@@ -77,7 +76,7 @@ async def _data(visit: Visit, problem: str) -> dict[str, object]:
     return {
         "worker": worker,
         "state": worker.state,
-        "newer": newer_release(worker, workers),
+        "newer": _newer(worker, workers),
         "running": running,
         "stacks": stacks,
         "is_unanswered": asked_at is not None and (stacks is None or stacks.at < asked_at),
