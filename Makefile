@@ -8,7 +8,7 @@ JOBS ?= 2
 CHECKED := pqrun _pqrun_pytestplugin.py tests examples benchmarks
 MINUTES ?= 2
 
-.PHONY: demo test faults chaos check docs versions full build clean
+.PHONY: demo test faults chaos check docs pictures versions full build clean
 
 demo: $(VENV)/.demo  ## index the standard library with jobs, on a database of its own
 	$(BIN)/pqrun demo
@@ -28,6 +28,9 @@ check: $(VENV)/.test  ## lint, types, import contracts
 	$(BIN)/mypy $(CHECKED)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+
+pictures: $(VENV)/.test  ## every page as a picture, in docs/images/pages, with the report of axe
+	PQRUN_PICTURES=1 $(PYTEST) tests/web/test_pictures.py
 
 versions:  ## wheel, source archive and tests on each Python, with the lowest dependencies, and on PostgreSQL 16
 	.ci/versions

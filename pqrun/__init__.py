@@ -68,7 +68,7 @@ from pqrun.store.ports import AnyConnection, AnySyncConnection, Connection, Pool
 from pqrun.store.selection import Selection
 from pqrun.task import Task
 from pqrun.worker import Worker
-from pqrun.workers import Workers
+from pqrun.workers import Workers, WorkerStacks
 
 __all__ = [
     "Abort",
@@ -163,6 +163,7 @@ __all__ = [
     "Vitals",
     "Why",
     "Worker",
+    "WorkerStacks",
     "Workers",
     "WrongLoopError",
 ]

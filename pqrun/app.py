@@ -186,8 +186,8 @@ class App(Registrations[S], QueueCalls):
 
     @property
     def workers(self) -> Workers:
-        """The workers that live, to list and to change while they run; the app must be open."""
-        return Workers(self._opened_store)
+        """The workers that live, to list and to change while they run; the app must be open, but for synchronous calls."""
+        return Workers(self._opened_store, self._portal)
 
     def call_by_name(self, job_type: str, payload: Mapping[str, object]) -> Call[object]:
         """Return a call of the task of this name with a payload as it is stored (a JSON object), checked against its model.

@@ -5,7 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 
+import msgspec
+
 from pqrun.config import WorkerSettings
+from pqrun.installed import installed_version
 from pqrun.job.definition import ScheduleDefinition
 from pqrun.job.pause import Pauses
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
@@ -31,6 +34,7 @@ from pqrun.run.renew import Renewer
 from pqrun.run.schedule import Scheduler
 from pqrun.run.settle import Settler
 from pqrun.run.shapes import ShapeNote
+from pqrun.run.stacks import Stacks
 from pqrun.run.statistics import StatisticsWriter, Tally
 from pqrun.run.vitals import Vitals, WorkerState
 from pqrun.store import PgJobStore
@@ -115,6 +119,7 @@ class Crew:
         )
         age_seconds = None if retention is None else retention.total_seconds()
         self._services.append(Pruner(work, age_seconds=age_seconds, events=events, policy=policy).service)
+        self._is_stopping = False
         self._registered = asyncio.Event()
         self._unsubscribe: Callable[[], None] = lambda: None  # until there is a subscription
         self._keeper = self._build_keeper(store, direct, policy, on_wanted)
@@ -170,6 +175,7 @@ class Crew:
                 store.statements,
                 job_types=[*self._job_types, CLEANUP],
                 schedules=self._declared,
+                version=installed_version(),
                 on_pooled=self._say_pooled,
                 is_direct=direct is not None,
             ),
@@ -186,6 +192,7 @@ class Crew:
             on_gone=self._fetcher.on_suspect,
             on_pauses=self._on_pauses,
             on_wanted=on_wanted,
+            take_stacks=Stacks(self._executor.attempts).take,
             watch=LoopWatch(self._executor.in_hand, self._events),
         )
 
@@ -229,7 +236,7 @@ class Crew:
         """Return what is in hand at this moment; for any thread."""
         return Vitals(
             state=state,
-            slots=self._settings.concurrency,
+            slots=self._serving.concurrency,
             running=self._executor.running,
             held=self._executor.held,
             unwritten=self._settler.backlog,
@@ -244,17 +251,29 @@ class Crew:
         self._keeper.resume()
 
     def serve(self, serving: Serving) -> None:
-        """Serve other queues from now on, or with other numbers."""
+        """Serve other queues from now on, with other numbers, or claim nothing for now."""
+        if self._is_stopping:
+            return
+        self._log_change(serving)
         self._serving = serving
-        queues = "all queues" if serving.queues is None else ", ".join(map(one_line, serving.queues))
-        slots = f"{serving.concurrency} jobs at once"
-        _LOGGER.info("worker %s now serves %s, %s", one_line(self._worker_id), queues, slots)
         self._executor.serve(serving)
         self._fetcher.serve(serving)
         self._keeper.serve(serving)
 
+    def _log_change(self, serving: Serving) -> None:
+        worker = one_line(self._worker_id)
+        if serving.fetching != self._serving.fetching:
+            _LOGGER.info(
+                "worker %s now claims %s", worker, "jobs again" if serving.fetching else "nothing, until resumed"
+            )
+            return
+        queues = "all queues" if serving.queues is None else ", ".join(map(one_line, serving.queues))
+        _LOGGER.info("worker %s now serves %s, %d jobs at once", worker, queues, serving.concurrency)
+
     def stop_soon(self) -> None:
-        """Start nothing more; ``stop`` does the rest."""
+        """Start nothing more, and say so in the registry; ``stop`` does the rest."""
+        self._is_stopping = True
+        self._keeper.serve(msgspec.structs.replace(self._serving, fetching=False))
         self._fetcher.service.stop_soon()
         self._executor.close()  # what the claim under way still brings goes back
 

@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from pqrun.errors import DatabaseUnavailableError, PqrunError, SchemaError, StoreError
+from pqrun.job.release import is_older_release
 from pqrun.job.storable import one_line
 from pqrun.store import PgJobStore, inspecting
 from pqrun.store.inspecting import Holder, KnownWorker, MissingRight, Server, Strays, TableState
@@ -273,7 +274,7 @@ def _of_stale(worker: KnownWorker, *, is_alone: bool) -> Finding:
 
 
 def _of_old_code(alive: Sequence[KnownWorker]) -> list[Finding]:
-    """Workers that know less than one that started later beside the same queues: their process runs the code of before."""
+    """Workers whose process runs the code of before: they know less than a later one beside the same queues, or have an older pqrun."""
     findings = []
     for worker in alive:
         later = [w for w in alive if w.started_seconds < worker.started_seconds and _serve_alike(w, worker)]
@@ -282,13 +283,25 @@ def _of_old_code(alive: Sequence[KnownWorker]) -> list[Finding]:
         if unknown:
             names = ", ".join(one_line(name) for name in unknown[:5])
             found = f"worker {_named(worker)} {since} and does not know what newer ones serve: {names}"
+        elif (newer := _newer_version(worker, alive)) is not None:
+            ours = "one that does not say its version" if worker.version is None else one_line(worker.version)
+            found = f"worker {_named(worker)} {since} with an older pqrun, {ours}; others have {one_line(newer)}"
         elif worker.is_older_than_schema:
             found = f"worker {_named(worker)} {since}, since before the last migration"
         else:
             continue
-        fix = "restart it with the code of now; until then newer workers run those jobs"
+        fix = "restart it with the code of now; until then newer workers run what it does not know"
         findings.append(Finding(check="old code", level="warning", found=found, fix=fix))
     return findings
+
+
+def _newer_version(worker: KnownWorker, alive: Sequence[KnownWorker]) -> str | None:
+    """The newest pqrun among the living, if this worker's is older."""
+    newest = worker.version
+    for other in alive:
+        if is_older_release(newest, other.version):
+            newest = other.version
+    return None if newest == worker.version else newest
 
 
 def _serve_alike(one: KnownWorker, other: KnownWorker) -> bool:

@@ -19,9 +19,9 @@ from pqrun.crew import Crew, leave_seconds
 from pqrun.errors import ConfigurationError, DeclarationError, OptionError
 from pqrun.job.definition import ScheduleDefinition
 from pqrun.job.policy import BackoffPolicy, IdlePollPolicy, LoopErrorPolicy
-from pqrun.job.serving import QueueChoice, Queues, check_concurrency, check_queues
+from pqrun.job.serving import QueueChoice, Queues, Serving, check_concurrency, check_queues
 from pqrun.job.storable import one_line
-from pqrun.job.wanted import apply_wanted
+from pqrun.job.wanted import apply_wanted, read_orders
 from pqrun.run.events import Events
 from pqrun.run.handler import Handler
 from pqrun.run.journal import Journal
@@ -117,6 +117,7 @@ class Worker:
         self._stop_changed: asyncio.Event | None = None  # of the running loop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_running = False
+        self._is_fetching = True  # False while an operator has it paused
         self._state: WorkerState = "off"
         self._opening: asyncio.Task[Any] | None = None  # the task that opens store and resources, until it has
         self._crew: Crew | None = None  # while it works
@@ -158,11 +159,22 @@ class Worker:
         self._change(msgspec.structs.replace(self._asked(), concurrency=check_concurrency(concurrency)))
 
     def _heed_wanted(self, text: str) -> None:
-        """Follow what an operator has written into the registry."""
+        """Follow what an operator has written into the registry; the same may come again, with something new beside it."""
+        orders = read_orders(text)
+        if orders.drain and not self._stops:  # a second stop would cut the grace short
+            _LOGGER.info("worker %s was told to drain", one_line(self.worker_id))
+            self.stop()
+        asked = self._asked()
         try:
-            self._change(apply_wanted(text, self._asked()))
+            choice = apply_wanted(text, asked)
         except OptionError as error:
             _LOGGER.warning("worker %s stays as it is: %s", one_line(self.worker_id), error)
+            choice = asked
+        if orders.fetching is not None and orders.fetching != self._is_fetching:
+            self._is_fetching = orders.fetching
+            self._serve()
+        if choice != asked:
+            self._change(choice)
 
     def _change(self, choice: QueueChoice) -> None:
         self._settings = msgspec.structs.replace(self._settings, concurrency=choice.serving().concurrency)
@@ -174,7 +186,10 @@ class Worker:
 
     def _serve(self) -> None:
         if self._crew is not None:
-            self._crew.serve(self._choice.serving())
+            self._crew.serve(self._serving())
+
+    def _serving(self) -> Serving:
+        return msgspec.structs.replace(self._asked().serving(), fetching=self._is_fetching)
 
     def _asked(self) -> QueueChoice:
         """What is to be served: where nobody named queues, those of the tasks that there are now."""
@@ -255,7 +270,7 @@ class Worker:
             return
         if self._is_running:
             raise ConfigurationError("this worker runs already; make a second one for a second run at the same time")
-        self._is_running = True
+        self._is_running = self._is_fetching = True
         self._state = "starting"
         self._loop = asyncio.get_running_loop()
         self._stop_changed = asyncio.Event()
@@ -282,7 +297,7 @@ class Worker:
         crew = Crew(
             self.store,
             handlers=handlers,
-            serving=self._asked().serving(),
+            serving=self._serving(),
             on_wanted=self._heed_wanted,
             worker_id=self.worker_id,
             state=state,

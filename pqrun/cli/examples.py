@@ -23,7 +23,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "pqrun delete --query 'queue:mail state:scheduled' --waiting --dry-run",
     ),
     "demo": ("pqrun demo",),
-    "dev": ("pqrun dev app:jobs", "pqrun dev shop:jobs --concurrency 10 --no-reload"),
+    "dev": ("pqrun dev app:jobs", "pqrun dev shop:jobs --concurrency 10 --no-reload", "pqrun dev app:jobs --port 9000"),
     "doctor": ("pqrun doctor", "pqrun doctor --json --strict"),
     "init": ("pqrun init", "pqrun init shop"),
     "jobs": (
@@ -46,11 +46,18 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "schedules": ("pqrun schedules list", "pqrun schedules pause nightly"),
     "show": ("pqrun show 17", "pqrun show 17 --payload --traceback"),
     "tasks": ("pqrun tasks shop:jobs", "pqrun tasks shop:jobs --schema send_email"),
+    "top": ("pqrun top", "pqrun top --once", "pqrun top --json"),
     "watch": ("pqrun watch 17", "pqrun watch 17 --json --timeout 600"),
     "web": ("pqrun web shop:jobs --role admin", "pqrun web shop:jobs --user ann --password-file password --admin ann"),
     "why": ("pqrun why 17", "pqrun why 17 --app shop:jobs --json"),
     "worker": ("pqrun worker shop:jobs --concurrency 10", "pqrun worker shop:jobs --queues default:10,mail:2"),
-    "workers": ("pqrun workers", "pqrun workers set web-1 --queues default:20,mail:4"),
+    "workers": (
+        "pqrun workers",
+        "pqrun workers set web-1 --queues default:20,mail:4",
+        "pqrun workers pause web-1",
+        "pqrun workers drain --all",
+        "pqrun workers stacks 17",
+    ),
 }
 """By command; each a line for a shell."""
 

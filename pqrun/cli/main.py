@@ -4,12 +4,11 @@ Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage, 128 + t
 their own (docs/cli.md has all): of ``check`` 1 means that it found problems, 2 that it could not look; of ``cancel``, ``retry``,
 ``delete``, ``move`` and ``prioritize`` 1 means that some jobs were refused, 2 that it was not done; of ``defer`` 1 that the job which it
 waited for did not succeed; of ``watch`` 1 that the job is FAILED or CANCELLED, 2 that it was not seen to its end;
-of ``workers set`` 1 that no such worker lives.
+of ``workers set``, ``pause``, ``resume`` and ``drain`` 1 that no such worker lives, of ``workers stacks`` also that one did not answer.
 """
 
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 import typer
@@ -29,12 +28,14 @@ from pqrun.cli.queues import pause, queues, resume
 from pqrun.cli.schedules import schedules
 from pqrun.cli.show import show
 from pqrun.cli.tasks import tasks
+from pqrun.cli.top.command import top
 from pqrun.cli.watch import watch
 from pqrun.cli.web import web
 from pqrun.cli.why import why
 from pqrun.cli.worker import worker
 from pqrun.cli.workers import workers
 from pqrun.errors import OptionError, PqrunError
+from pqrun.installed import installed_version
 
 __all__ = ["cli", "run"]
 
@@ -62,6 +63,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     show,
     watch,
     why,
+    top,
     cancel,
     retry,
     delete,
@@ -82,10 +84,8 @@ cli.add_typer(schedules, epilog=epilog("schedules"))
 def _tell_version(wanted: bool) -> None:
     if not wanted:
         return
-    try:
-        typer.echo(f"pqrun {version('pqrun')}")
-    except PackageNotFoundError:  # run from a source tree
-        typer.echo("pqrun, not installed")
+    version = installed_version()
+    typer.echo("pqrun, not installed" if version is None else f"pqrun {version}")
     raise typer.Exit
 
 

@@ -12,7 +12,7 @@ from pqrun.job.queue import QueueState
 from pqrun.job.storable import one_line
 from pqrun.store import PgJobStore
 
-__all__ = ["parse_queues", "pause", "queues", "resume"]
+__all__ = ["HEADINGS", "parse_queues", "pause", "queue_cells", "queues", "resume"]
 
 HEADINGS = ("queue", "ready", "running", "later", "failing", "oldest", "workers", "slots", "state")
 
@@ -31,7 +31,7 @@ def queues(dsn: DsnOption = None, schema: SchemaOption = "pqrun", as_json: JsonO
         typer.echo(json_text({"queues": found, "paused": paused}))
         return
     if found:
-        print_table(table(HEADINGS, map(_cells, found)))
+        print_table(table(HEADINGS, map(queue_cells, found)))
     else:
         typer.echo("no queues")
     for held in paused:
@@ -104,12 +104,14 @@ def _tell(kind: PauseKind, name: str, is_changed: bool, words: tuple[str, str], 
     typer.echo(f"{kind} {one_line(name)} {words[0] if is_changed else words[1]}")
 
 
-def _cells(one: QueueState) -> tuple[str, ...]:
+def queue_cells(one: QueueState) -> tuple[str, ...]:
+    """Return a row of the table, under HEADINGS."""
+
     def count(name: str) -> str:
         return f"{getattr(one, name):,}{'+' if name in one.at_least else ''}"
 
     oldest = "" if one.oldest_ready_seconds is None else brief(max(one.oldest_ready_seconds, 0.0))
-    state = "unserved" if one.paused_at is None and not one.workers else ""
+    state = "unserved" if not one.workers else "workers paused" if one.workers == one.paused_workers else ""
     return (
         one.name,
         count("ready"),
@@ -117,7 +119,7 @@ def _cells(one: QueueState) -> tuple[str, ...]:
         count("scheduled"),
         count("failing"),
         oldest,
-        str(one.workers),
+        str(one.workers) + (f" ({one.paused_workers} paused)" if one.paused_workers else ""),
         str(one.slots),
         state if one.paused_at is None else _paused(one.reason),
     )

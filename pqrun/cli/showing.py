@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -49,7 +49,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     return made
 
 
-def print_table(made: Table) -> None:
+def print_table(made: RenderableType) -> None:
     """Print it: on a terminal cut to its width, else whole."""
     console = Console(highlight=False)
     if not console.is_terminal:

@@ -1,6 +1,7 @@
-"""``pqrun workers``: the worker processes that the database knows, living and dead, and what each is to serve."""
+"""``pqrun workers``: the worker processes that the database knows, what each is to serve and to do, and where its handlers are."""
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 import typer
@@ -12,13 +13,22 @@ from pqrun.job.moments import brief
 from pqrun.job.registered import RegisteredWorker
 from pqrun.job.serving import Queues
 from pqrun.job.storable import one_line
-from pqrun.workers import Workers
+from pqrun.store import PgJobStore
+from pqrun.workers import Which, Workers, WorkerStacks
 
-__all__ = ["workers"]
+__all__ = ["worker_state", "workers"]
 
-HEADINGS = ("id", "name", "host", "pid", "state", "beat", "since", "running", "at once", "queues", "tasks")
+HEADINGS = ("id", "name", "host", "pid", "version", "state", "beat", "since", "running", "at once", "queues", "tasks")
 
 NO_SUCH_WORKER = 1
+
+Worker: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(metavar="WORKER", show_default=False, help="The id, or the name, which several may share."),
+]
+Answers = TypeVar("Answers", tuple[int, ...], list[WorkerStacks])
+
+All: TypeAlias = Annotated[bool, typer.Option("--all", help="All living workers.")]
 
 
 workers = typer.Typer(name="workers", invoke_without_command=True, rich_markup_mode=None)
@@ -28,7 +38,7 @@ workers = typer.Typer(name="workers", invoke_without_command=True, rich_markup_m
 def list_all(
     context: typer.Context, dsn: DsnOption = None, schema: SchemaOption = "pqrun", as_json: JsonOption = False
 ) -> None:
-    """List workers: living, silent (no recent beat) and dead, with what they serve and hold."""
+    """List workers: living, paused, draining, silent (no recent beat) and dead, with what they serve and hold."""
     if context.invoked_subcommand is not None:
         return
     found = on_store(dsn, schema, lambda store: store.list_workers())
@@ -55,12 +65,89 @@ def set_one(
     number = msgspec.UNSET if concurrency is None else concurrency
     if queues is None and concurrency is None:
         raise OptionError("--queues, --concurrency: give one of them, or both")
-    which = int(worker) if worker.isascii() and worker.isdigit() and len(worker) < 19 else worker
-    told = on_store(dsn, schema, lambda store: Workers(store).set(which, queues=named, concurrency=number))
-    if not told:
-        typer.echo(f"pqrun: no worker {one_line(worker)} lives", err=True)
+    _tell(worker, False, dsn, schema, lambda workers, which: workers.set(which, queues=named, concurrency=number))
+
+
+@workers.command("pause")
+def pause_one(worker: Worker = None, every: All = False, dsn: DsnOption = None, schema: SchemaOption = "pqrun") -> None:
+    """Let running workers claim no jobs until they are resumed; running jobs go on. Exit code 1: no such worker lives."""
+    _tell(worker, every, dsn, schema, lambda workers, which: workers.set(which, fetching=False))
+
+
+@workers.command("resume")
+def resume_one(
+    worker: Worker = None, every: All = False, dsn: DsnOption = None, schema: SchemaOption = "pqrun"
+) -> None:
+    """Let paused workers claim jobs again. Exit code 1: no such worker lives."""
+    _tell(worker, every, dsn, schema, lambda workers, which: workers.set(which, fetching=True))
+
+
+@workers.command("drain")
+def drain_one(worker: Worker = None, every: All = False, dsn: DsnOption = None, schema: SchemaOption = "pqrun") -> None:
+    """Let running workers stop for good, as SIGTERM does; their processes end. Exit code 1: no such worker lives."""
+    _tell(worker, every, dsn, schema, lambda workers, which: workers.drain(which))
+
+
+@workers.command("stacks")
+def show_stacks(
+    worker: Worker = None,
+    every: All = False,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for an answer.")] = 5.0,
+    dsn: DsnOption = None,
+    schema: SchemaOption = "pqrun",
+    as_json: JsonOption = False,
+) -> None:
+    """Show where the running handlers of workers are, without values. Exit code 1: no such worker lives, or one did not answer."""
+    found = _asked(worker, every, dsn, schema, lambda workers, which: workers.stacks(which, timeout=timeout))
+    if as_json:
+        typer.echo(json_text(found))
+    for one in found:
+        who = f"worker {one_line(one.worker_id)} ({one.id})"
+        if one.text is None:
+            typer.echo(f"pqrun: {who} did not answer within {timeout:g} s", err=True)
+        elif not as_json:
+            typer.echo(f"{who}, {instant(one.taken_at)}: {one.text}")
+    if any(one.text is None for one in found):
         raise typer.Exit(NO_SUCH_WORKER)
+
+
+def _tell(
+    worker: str | None,
+    every: bool,
+    dsn: str | None,
+    schema: str,
+    act: Callable[[Workers, Which], Awaitable[tuple[int, ...]]],
+) -> None:
+    told = _asked(worker, every, dsn, schema, act)
     typer.echo(f"told {len(told)} {'worker' if len(told) == 1 else 'workers'}: {', '.join(map(str, told))}")
+
+
+def _asked(
+    worker: str | None,
+    every: bool,
+    dsn: str | None,
+    schema: str,
+    act: Callable[[Workers, Which], Awaitable[Answers]],
+) -> Answers:
+    """Do it for the workers that are meant; exit where none lives."""
+    if (worker is None) is not every:
+        raise OptionError("WORKER, --all: give one of them")
+
+    async def run(store: PgJobStore) -> Answers:
+        which: Which = [one.id for one in await store.list_workers()] if worker is None else _which(worker)
+        return await act(Workers(store), which)
+
+    found = on_store(dsn, schema, run)
+    if not found:
+        typer.echo(
+            "pqrun: no worker lives" if worker is None else f"pqrun: no worker {one_line(worker)} lives", err=True
+        )
+        raise typer.Exit(NO_SUCH_WORKER)
+    return found
+
+
+def _which(worker: str) -> int | str:
+    return int(worker) if worker.isascii() and worker.isdigit() and len(worker) < 19 else worker
 
 
 def _queues(worker: RegisteredWorker) -> str:
@@ -69,8 +156,15 @@ def _queues(worker: RegisteredWorker) -> str:
     return ",".join(f"{name}:{worker.slots[name]}" if name in worker.slots else name for name in worker.queues)
 
 
-def _state(worker: RegisteredWorker) -> str:
-    return "alive" if worker.is_alive else "silent" if worker.dead_at is None else "dead"
+def worker_state(worker: RegisteredWorker) -> str:
+    """Return how it is, in a word or two."""
+    if not worker.is_alive:
+        return "silent" if worker.dead_at is None else "dead"
+    if worker.is_draining:
+        return "draining"
+    if worker.fetching:
+        return "alive"
+    return "paused" if worker.wanted.get("fetching") is False else "claims nothing"
 
 
 def _tasks(worker: RegisteredWorker) -> list[str]:
@@ -84,7 +178,8 @@ def _cells(worker: RegisteredWorker) -> tuple[object, ...]:
         worker.worker_id,
         worker.hostname,
         worker.pid,
-        _state(worker),
+        worker.version,
+        worker_state(worker),
         f"{brief(worker.beat_age_seconds)} ago",
         instant(worker.started_at.replace(microsecond=0)),
         worker.running,
@@ -100,7 +195,9 @@ def _facts(worker: RegisteredWorker) -> dict[str, object]:
         "name": worker.worker_id,
         "host": worker.hostname,
         "pid": worker.pid,
-        "state": _state(worker),
+        "version": worker.version,
+        "state": worker_state(worker),
+        "fetching": worker.fetching,
         "queues": worker.queues,
         "slots": worker.slots,
         "concurrency": worker.concurrency,

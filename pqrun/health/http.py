@@ -75,6 +75,7 @@ class HttpThread:
 
     def start(self) -> None:
         """Listen, and serve from then on; raises ConfigurationError where that cannot be."""
+        self._begin()
         self._thread = threading.Thread(target=self._run, name="pqrun health", daemon=True)
         self._thread.start()
         self._is_up.wait(START_SECONDS)
@@ -90,6 +91,11 @@ class HttpThread:
                 loop.call_soon_threadsafe(stopping.set)
         if self._thread is not None:
             self._thread.join(1.0)
+
+    def _begin(self) -> None:
+        """Forget how the last time ended: nothing of it is to be taken for this one."""
+        self._is_up.clear()
+        self._failure = None
 
     def _run(self) -> None:
         try:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from pqrun.run import events
+from pqrun.run.settle import PENDING_MAX
 from pqrun.worker import Worker
 
 __all__ = ["Answer", "Pulse"]
@@ -22,9 +23,6 @@ FAILING_SECONDS = 60.0
 """A duty that fails says so at each try, in the worst case after a statement has used up its time; what is older is over."""
 
 ERROR_SHOWN_MAX = 300
-
-UNWRITTEN_MAX: Final = 10_000
-"""With so many ends unwritten a worker starts nothing more."""
 
 _ESSENTIAL: Final = {"keep": "sign of life", "fetch": "fetching", "settle": "writing outcomes"}
 """The duties without which a worker does no good, and what they are called."""
@@ -78,7 +76,7 @@ class Pulse:
             reasons.append(f"the worker {said.get(vitals.state, vitals.state)}")
         recent = time.monotonic() - FAILING_SECONDS
         reasons += [f"{_ESSENTIAL[duty]} fails: {error}" for duty, (error, at) in self._failing.items() if at > recent]
-        if vitals.unwritten >= UNWRITTEN_MAX:
+        if vitals.unwritten >= PENDING_MAX:
             reasons.append(f"{vitals.unwritten} outcomes are not written yet: nothing more is started")
         return Answer(not reasons, reasons)
 

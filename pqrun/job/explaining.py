@@ -42,6 +42,8 @@ class Why(StrEnum):
     """No living worker serves its queue."""
     PAIR_NOT_SERVED = "pair_not_served"
     """Some have its task, others serve its queue, none both."""
+    WORKERS_PAUSED = "workers_paused"
+    """All workers that could run it claim nothing now: an operator has paused them, or they stop."""
     PAUSED = "paused"
     """Its queue or its task is paused."""
     NEEDS_NEWER_CODE = "needs_newer_code"
@@ -111,6 +113,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     serving_task: int
     serving_queue: int
     serving: int
+    serving_paused: int = 0
+    """Those of ``serving`` that claim nothing now."""
     serving_holds: int
     """Jobs that the workers which could run this one hold by now."""
     served_tasks: Sequence[str]
@@ -265,6 +269,13 @@ def _turn(facts: Facts) -> Iterator[Reason]:
             text=f"{_count(facts.lost, 'worker')} died while it ran: it is claimed alone, by a worker that holds no other unstarted job",
         )
     workers = f"{_count(facts.serving, 'worker')} that could run it"
+    if facts.serving_paused == facts.serving:
+        yield Reason(
+            why=Why.WORKERS_PAUSED,
+            text=f"the {workers} {'claims' if facts.serving == 1 else 'claim'} nothing now: paused by an operator, or stopping",
+            advice="pqrun workers resume WORKER (pqrun workers lists them), or start another worker",
+        )
+        return
     holds = f"{workers} {'holds' if facts.serving == 1 else 'hold'} {_count(facts.serving_holds, 'job')}"
     if facts.before:
         more = " or more" if facts.before >= BEHIND_CAP else ""

@@ -31,4 +31,6 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 0
     """Living workers that serve it."""
     slots: int = 0
-    """Handlers that these can run at once of it; a queue without a number of its own shares its slots with others."""
+    """Handlers that those of them which claim can run at once of it; a queue without a number of its own shares its slots with others."""
+    paused_workers: int = 0
+    """Those of ``workers`` that claim nothing now: an operator has paused them, or they stop."""

@@ -37,3 +37,12 @@ class RegisteredWorker(msgspec.Struct, frozen=True, kw_only=True):
     """Handlers at once of each queue that has a number of its own; the others share what is left."""
     wanted: Mapping[str, JsonValue] = {}
     """What an operator wants of it, see ``Workers.set``; it follows with its next sign of life."""
+    version: str | None = None
+    """Of pqrun; None: of one that does not say."""
+    fetching: bool = True
+    """Whether it claims jobs: False while an operator has it paused, and while it stops."""
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it was told to end, and has not yet."""
+        return self.wanted.get("drain") is True

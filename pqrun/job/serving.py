@@ -28,7 +28,7 @@ Queues: TypeAlias = Sequence[str] | AbstractSet[str] | Mapping[str, int | None] 
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """What a worker serves, with the numbers that hold."""
+    """What a worker serves, with the numbers that hold, and whether it does so now."""
 
     queues: tuple[str, ...] | None
     """By name; None: all."""
@@ -38,6 +38,8 @@ class Serving(msgspec.Struct, frozen=True):
     """Handlers at once of each queue with a number of its own."""
     shared: int = 0
     """Handlers at once of all other queues together; 0: there is no other."""
+    fetching: bool = True
+    """Whether jobs are claimed at all."""
 
     def serves(self, queue: str) -> bool:
         """Whether jobs of this queue are claimed."""

@@ -4,6 +4,7 @@ Times are counted in buckets that are the same for everybody and for ever: rows 
 and percentiles are read from the sum. A percentile is exact to its bucket, within which times are taken to lie evenly.
 """
 
+import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from datetime import datetime
@@ -33,6 +34,11 @@ class Histogram(msgspec.Struct, frozen=True):
     counts: tuple[int, ...] = (0,) * BUCKETS
     """One number per bucket: up to each of ``BOUNDS_MS`` milliseconds, and above them all."""
     total_seconds: float = 0.0
+
+    def __add__(self, other: "Histogram") -> "Histogram":
+        """Return both together: of several minutes, queues or tasks."""
+        counts = tuple(map(operator.add, self.counts, other.counts))
+        return Histogram(counts, self.total_seconds + other.total_seconds)
 
     @property
     def count(self) -> int:

@@ -242,6 +242,11 @@ class Attempt:
         return self.thread is not None and self.thread.is_alive
 
     @property
+    def is_alive(self) -> bool:
+        """Whether code of its handler may still run, in its thread or its task."""
+        return self.is_thread_alive or (self.task is not None and not self.task.done())
+
+    @property
     def is_completed(self) -> bool:
         """Whether ``ctx.complete`` was called: the row may be gone at any moment, rightly."""
         return self.context._completion  # the context is the handler's face of this attempt

@@ -3,10 +3,13 @@
 A place is taken from a sequence before its transaction commits, so a lower place can become visible after a higher one. Therefore the
 boundary that a claim uses trails what was seen by TRAIL_SECONDS; and every now and then a claim starts from the beginning, to find what
 committed later still, what came back below the cursor (released, recovered), and new lanes.
+
+A claim looks at a bounded number of rows in a lane. Where that ended among rows that are not for this worker, such as those of a paused
+task, a walk goes on behind them, piece by piece, and its time counts as the scan's that led to it: so they hide nothing for ever.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from pqrun.run.ageing import Ageing
 from pqrun.run.groups import SHARED, GroupName
@@ -40,11 +43,14 @@ class _Cursor:
         self._floor = 0
         self._marks: deque[tuple[float, int]] = deque()
 
-    def look(self, place: int, now: float) -> None:
-        # A claim that was filled by rows below what was seen before: there may be more of them, go on from there.
-        self._floor = min(self._floor, place)
-        while self._marks and self._marks[-1][1] > place:
-            self._marks.pop()
+    def look(self, place: int, now: float, *, is_filled: bool) -> None:
+        if is_filled:
+            # By rows below what was seen before: there may be more of them, go on from there.
+            self._floor = min(self._floor, place)
+            while self._marks and self._marks[-1][1] > place:
+                self._marks.pop()
+        elif place < max(self._floor, self._marks[-1][1] if self._marks else 0):
+            return  # it ended among rows that are not for us, and what is behind them was seen before
         if not self._marks or now - self._marks[-1][0] >= MARK_SECONDS:
             self._marks.append((now, place))
 
@@ -67,6 +73,9 @@ class Lanes:
         self._order: list[Lane] = []  # of the last claim
         self._next_scan = 0.0
         self._is_scan_asked = False
+        self._walks: dict[GroupName, dict[Lane, int]] = {}  # by lane, the place behind which to go on
+        self._filled_to: dict[GroupName, int] = {}  # the lowest priority that the last full claim reached
+        self._walk_seconds = 0.0  # what the walks under way have taken
         self.serve(queues, own)
 
     def serve(self, queues: Iterable[str] | None, own: Iterable[str] = ()) -> None:
@@ -74,6 +83,7 @@ class Lanes:
         self._queues = None if queues is None else frozenset(queues)
         self._own = frozenset(own)
         self._ageing: dict[GroupName, Ageing] = {group: Ageing() for group in (SHARED, *self._own)}
+        self._walks.clear()
         known, self._cursors = self._cursors, {}
         self._cursors = {lane: cursor for lane, cursor in known.items() if self._serves(lane)}
 
@@ -93,7 +103,10 @@ class Lanes:
                 known = self._cursors.pop(lane) if lane in self._cursors else _Cursor()
                 self._cursors[lane] = known  # now the one seen last
         while len(self._cursors) > LANES_MAX:
-            del self._cursors[next(iter(self._cursors))]
+            forgotten = next(iter(self._cursors))
+            del self._cursors[forgotten]
+            self._ageing[self._group_of(forgotten)].reached([forgotten])  # it waits for nothing that anybody looks for
+            self._walks.get(self._group_of(forgotten), {}).pop(forgotten, None)
 
     def is_scan_due(self, now: float) -> bool:
         """Whether the next claim should start from the beginning."""
@@ -106,7 +119,7 @@ class Lanes:
 
     def scanned(self, started: float, now: float) -> None:
         """Note a claim from the start, with the survey before it: the longer it took, the later comes the next."""
-        self._next_scan = now + max(SCAN_LEAST_SECONDS, SCAN_SHARE * (now - started))
+        self._next_scan = max(self._next_scan, now + max(SCAN_LEAST_SECONDS, SCAN_SHARE * (now - started)))
 
     def scan_in(self, now: float) -> float:
         """Return the seconds until a claim from the start is due."""
@@ -128,15 +141,60 @@ class Lanes:
         self._order = [lane for lane, _ in ordered]
         return [(lane, 0 if from_start else cursor.boundary(now)) for lane, cursor in ordered]
 
-    def filled(self, last: Lane, starts: int, now: float) -> None:
-        """Note that the last claim was full, with so many jobs: it reached the lane of the last one, and none behind it."""
+    def cut(self, looks: Iterable[LaneLook], group: GroupName = SHARED) -> None:
+        """Note looks that ended among rows that are not for us, such as those of a paused task: what is behind them is walked to."""
+        for lane, place in looks:
+            walks = self._walks.setdefault(group, {})
+            walks[lane] = max(place, walks.get(lane, 0))
+
+    def walks(self, group: GroupName = SHARED, *, is_full: bool = False) -> list[tuple[Lane, int]]:
+        """Return the lanes of a group that a walk is under way in, highest priority first, each with the place behind which to go on.
+
+        ``is_full``: the last claim was; then only those of higher priorities than it reached are returned.
+        """
+        walks = self._walks.get(group, {}).items()
+        if is_full:
+            walks = {
+                lane: place for lane, place in walks if lane.priority > self._filled_to.get(group, lane.priority)
+            }.items()
+        return sorted(walks, key=lambda walk: -walk[0].priority)
+
+    def walked(
+        self, lanes: Iterable[Lane], cut: Iterable[LaneLook], seconds: float, now: float, group: GroupName = SHARED
+    ) -> None:
+        """Note a piece of walks of a group, which took so long, and which of them go on; a scan that led to them is as long as they."""
+        walks = self._walks.pop(group, {})
+        for lane in lanes:
+            walks.pop(lane, None)
+        if walks:
+            self._walks[group] = walks
+        self.cut(cut, group)
+        self._walk_seconds += seconds
+        if not self._walks:
+            if self._next_scan > 0.0:  # else one is under way, and counts this itself
+                self._next_scan = max(self._next_scan, now + SCAN_SHARE * self._walk_seconds)
+            self._walk_seconds = 0.0
+
+    def filled(self, last: Lane, starts: int, now: float, *, yielded: Container[Lane] | None = None) -> None:
+        """Note that the last claim was full, with so many jobs: it reached the lane of the last one, and none behind it.
+
+        ``yielded``: of a claim from the start, the lanes its jobs came from. A full claim does not say how far it looked: so higher
+        priorities that gave nothing are walked through.
+        """
         self._turn += 1
         reached = self._order.index(last) + 1 if last in self._order else 0
         for lane in self._order[:reached]:
             if (cursor := self._cursors.get(lane)) is not None:
                 cursor.turn = self._turn
         if reached:
-            ageing = self._ageing[self._group_of(last)]
+            group = self._group_of(last)
+            self._filled_to[group] = last.priority
+            if yielded is not None:
+                above = (
+                    lane for lane in self._order[:reached] if lane.priority > last.priority and lane not in yielded
+                )
+                self.cut((LaneLook(lane, 0) for lane in above), group)
+            ageing = self._ageing[group]
             ageing.reached(self._order[:reached])
             ageing.passed_by(self._order[reached:], starts, now)
 
@@ -160,8 +218,8 @@ class Lanes:
             ageing.reached(empty)
             ageing.served(lanes, now)
 
-    def looked(self, looks: Iterable[LaneLook], now: float) -> None:
-        """Note how far a claim looked."""
+    def looked(self, looks: Iterable[LaneLook], now: float, *, is_filled: bool = True) -> None:
+        """Note how far a claim looked; ``is_filled``: there may be more between that and what was seen before."""
         for lane, place in looks:
             if (cursor := self._cursors.get(lane)) is not None:
-                cursor.look(place, now)
+                cursor.look(place, now, is_filled=is_filled)

@@ -19,18 +19,15 @@ from pqrun.run import events
 from pqrun.run.alarm import Alarm
 from pqrun.run.attempt import Attempt, Completed, Surroundings, is_ran_out
 from pqrun.run.blockage import InHand
-from pqrun.run.context import CancelReason
 from pqrun.run.events import Events
 from pqrun.run.groups import SHARED, Capacity, Group, GroupName, Groups
 from pqrun.run.handler import Handler
+from pqrun.run.stopping import Stops
 
 __all__ = ["Executor"]
 
 UNSTARTED_SECONDS = 1.0
 """A claim that found no slot for so long goes back: another worker may have one."""
-
-GIVE_UP_MOST_SECONDS = 5.0
-"""The longest wait for a handler that was told to stop by its timeout: well before a reaper elsewhere would step in."""
 
 ALONE_SECONDS = 1.0
 """Around the start of a job that was lost before, nothing else starts for so long."""
@@ -63,7 +60,6 @@ class Executor:
         self._around = around
         self._serving = serving
         self._groups = Groups(serving)
-        self._grace = min(grace_seconds, GIVE_UP_MOST_SECONDS)
         self._events = events
         self._deliver = deliver
         self._deliver_and_wait = deliver_and_wait
@@ -74,8 +70,8 @@ class Executor:
         self._context = contextvars.copy_context()  # each attempt runs in a copy: nothing leaks from job to job
         self._running: dict[Claim, Attempt] = {}
         self._reporting: dict[Claim, Outcome | Completed | None] = {}  # held back until the last report is written
-        self._given_up: list[Attempt] = []  # no slot any more, but still alive
-        self._alarm = Alarm(self._running, lambda attempt: self._stop(attempt, "timeout"))
+        self._stops = Stops(self._running, grace_seconds=grace_seconds, events=events, ended=self._ended)
+        self._alarm = Alarm(self._running, lambda attempt: self._stops.stop(attempt, "timeout"))
         self._pauses = NO_PAUSES
         self._is_changed = False  # what is served has been another: claims for that may still come
         self._is_closed = False  # no more starts
@@ -95,7 +91,7 @@ class Executor:
 
     def capacity(self, group: GroupName = SHARED) -> Capacity:
         """Return what fits now into a group of queues."""
-        if self._is_closed or self._is_alone or self._is_backlogged():
+        if self._is_closed or self._is_alone or not self._serving.fetching or self._is_backlogged():
             return Capacity(0, 0)
         return self._groups.named(group).capacity(time.monotonic())
 
@@ -106,7 +102,7 @@ class Executor:
 
     def served_types(self) -> list[str]:
         """Return what may be claimed now: everything, but plain functions while too many given-up threads still run."""
-        alive = sum(attempt.is_thread_alive for attempt in self._given_up)
+        alive = self._stops.threads_alive
         if alive < self._serving.concurrency:
             self._threads_told = False
             return list(self._handlers)
@@ -117,8 +113,7 @@ class Executor:
 
     def alive_ids(self) -> list[int]:
         """Return ids that still run here without a slot: claiming them again would start them twice in one process."""
-        self._given_up = [a for a in self._given_up if a.is_thread_alive or (a.task is not None and not a.task.done())]
-        return [attempt.job.id for attempt in self._given_up]
+        return [attempt.job.id for attempt in self._stops.alive()]
 
     @property
     def has_unstarted(self) -> bool:
@@ -131,6 +126,10 @@ class Executor:
         task = asyncio.current_task(loop)
         current = next((a.job for a in attempts.values() if task is not None and a.task is task), None)
         return InHand(current, tuple(attempt.job for attempt in attempts.values()))
+
+    def attempts(self) -> list[Attempt]:
+        """Return what runs, those that were given up at the end; for another thread too, while our loop stands still."""
+        return [*self._running.copy().values(), *(attempt for attempt in self._stops.given_up if attempt.is_alive)]
 
     @property
     def running(self) -> int:
@@ -163,7 +162,7 @@ class Executor:
         """Start a job that was running when its worker died, with nothing else starting around it."""
         self._is_alone = True
         try:
-            if await self._wait_alone(job) and not self._pauses.takes_back(job):
+            if await self._wait_alone(job) and not self._is_unwanted(job):
                 self._start(job, time.monotonic(), self._groups.of(job.queue))
                 claim = Claim(job.id, job.claim_id or 0)
                 await self._wait_until(lambda: self._is_closed or claim not in self._running, ALONE_SECONDS)
@@ -189,7 +188,7 @@ class Executor:
 
     def known_claims(self) -> list[Claim]:
         """Return every claim that is known here and not yet handed to be settled."""
-        return [*self._groups.waiting_claims(), *self._running, *(attempt.claim for attempt in self._given_up)]
+        return [*self._groups.waiting_claims(), *self._running, *(attempt.claim for attempt in self._stops.given_up)]
 
     # What renewing asks and tells.
 
@@ -209,7 +208,7 @@ class Executor:
         for claim in lost:
             attempt = self._running.get(claim)
             if attempt is not None and not attempt.is_completed:
-                self._stop(attempt, "claim_lost")
+                self._stops.stop(attempt, "claim_lost")
 
     def cancel(self, claims: Sequence[Claim]) -> None:
         """Stop handlers whose jobs were asked to cancel; unstarted ones are given to the settle, which writes CANCELLED."""
@@ -218,7 +217,7 @@ class Executor:
             self._release(job)
         for claim in wanted:
             if (attempt := self._running.get(claim)) is not None:
-                self._stop(attempt, "cancelled")
+                self._stops.stop(attempt, "cancelled")
 
     # What is decided from outside.
 
@@ -229,7 +228,7 @@ class Executor:
             self._release(job)
 
     def serve(self, serving: Serving) -> None:
-        """Serve other queues, or with other numbers: what runs goes on, what waits in queues not served any more goes back."""
+        """Serve other queues, with other numbers, or nothing new: what runs goes on, what waits and is not served any more goes back."""
         self._serving, self._is_changed = serving, True
         for job in self._groups.take_out(self._is_unwanted):
             self._release(job)
@@ -237,7 +236,8 @@ class Executor:
         self._fill_all()
 
     def _is_unwanted(self, job: Job) -> bool:
-        return self._pauses.takes_back(job) or not self._serving.serves(job.queue)
+        serving = self._serving
+        return not serving.fetching or self._pauses.takes_back(job) or not serving.serves(job.queue)
 
     def _still_wanted(self, jobs: Sequence[Job]) -> Sequence[Job]:
         for job in filter(self._is_unwanted, jobs):
@@ -267,19 +267,13 @@ class Executor:
     def stop_all(self) -> None:
         """Ask all running handlers to stop, because of the shutdown."""
         for attempt in list(self._running.values()):
-            self._stop(attempt, "shutdown")
+            self._stops.stop(attempt, "shutdown")
 
     def give_up_all(self) -> None:
         """Decide for all that still run, and ask the database no more; their tasks and threads are left to end by themselves."""
         for claim in list(self._reporting):
             self._hand_on(claim)
-        for attempt in list(self._running.values()):
-            if attempt.is_over and attempt.task is not None:
-                attempt.task.cancel()  # its handler has ended, it only waits for the database
-            self._give_up(attempt)
-        for attempt in self._given_up:
-            attempt.is_abandoned = True
-            attempt.leave_behind()
+        self._stops.give_up_all()
 
     # Inside.
 
@@ -321,7 +315,7 @@ class Executor:
             await self._deliver_and_wait(attempt.job, outcome)
             self._ended(attempt, outcome, is_delivered=True)
         else:
-            self._ended(attempt, outcome, is_delivered=False)
+            self._ended(attempt, outcome)
 
     async def _report(self, claim: Claim, outcome: Outcome | Completed | None) -> bool:
         """Have the last report written; return whether the outcome is still to be handed on."""
@@ -336,9 +330,9 @@ class Executor:
     def _hand_on(self, claim: Claim) -> None:
         """The report is lost, the outcome is not."""
         if claim in self._reporting:
-            self._ended(self._running[claim], self._reporting.pop(claim), is_delivered=False)
+            self._ended(self._running[claim], self._reporting.pop(claim))
 
-    def _ended(self, attempt: Attempt, outcome: Outcome | Completed | None, *, is_delivered: bool) -> None:
+    def _ended(self, attempt: Attempt, outcome: Outcome | Completed | None, *, is_delivered: bool = False) -> None:
         del self._running[attempt.claim]
         group = self._groups.only or self._groups.of(attempt.job.queue)
         group.running -= 1
@@ -357,25 +351,6 @@ class Executor:
             self._fill(group)
         if len(group.waiting) <= group.low_water:
             self._on_room(group.name)
-
-    def _stop(self, attempt: Attempt, reason: CancelReason) -> None:
-        if attempt.context.cancelled or attempt.is_over or attempt.claim not in self._running:
-            return
-        attempt.context._request_stop(reason)  # the context is the handler's face of this attempt
-        self._events.emit(events.StopRequested(attempt.job, reason))
-        # Middleware around a thread is cancelled before and after, not while it waits for it: nobody could tell the thread.
-        if attempt.is_async and attempt.has_begun and attempt.task is not None and not attempt.is_thread_alive:
-            attempt.task.cancel()
-        attempt.giving_up = asyncio.get_running_loop().call_later(self._grace, self._give_up, attempt)
-
-    def _give_up(self, attempt: Attempt) -> None:
-        if attempt.is_over or attempt.claim not in self._running or attempt.task is None:
-            return
-        outcome = attempt.give_up()
-        if attempt.giving_up is not None:
-            attempt.giving_up.cancel()
-        self._given_up.append(attempt)
-        self._ended(attempt, outcome, is_delivered=False)
 
     def _returned_late(self, attempt: Attempt, outcome: Outcome | Completed | None) -> None:
         if attempt.is_thread_alive:

@@ -8,28 +8,31 @@ was lost may have been written all the same, so it then looks for claims of this
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
-from typing import Protocol
 
 from pqrun.job.pause import NO_PAUSES, Pauses
 from pqrun.job.policy import IdlePollPolicy, LoopErrorPolicy, judge_idle_sleep
-from pqrun.job.record import Claim, Job
+from pqrun.job.record import Claim
 from pqrun.job.serving import Serving
 from pqrun.run.cursor import Lanes
 from pqrun.run.events import Events
 from pqrun.run.groups import SHARED, GroupName
 from pqrun.run.lookback import LookBack
+from pqrun.run.ports import Claims, Slots
 from pqrun.run.service import AT_ONCE, Service
-from pqrun.store.claiming import ClaimBatch, Lane, Promotion, Survey
+from pqrun.store.claiming import ClaimBatch, Lane
 
-__all__ = ["Claims", "Fetcher", "Slots"]
+__all__ = ["Fetcher"]
 
 CLAIM_ROWS = 1_000
 """Jobs claimed by one statement at most."""
 
 LOOK_EXTRA = 500
 """Rows looked at in a lane beyond those wanted, so that a few locked or unserved ones do not hide the rest."""
+
+WALK_ROWS = 10_000
+"""Rows looked at in a lane at once behind as many that are not for us, such as those of a paused task: some ten milliseconds."""
 
 FULL_SECONDS = 1.0
 """While nothing more fits: a slot that becomes free ends the sleep at once."""
@@ -39,85 +42,6 @@ STREAM_SECONDS = 0.05
 
 
 _LOGGER = logging.getLogger("pqrun")
-
-
-class Claims(Protocol):
-    """What fetching needs of the store."""
-
-    async def claim(
-        self,
-        lanes: Sequence[tuple[Lane, int]],
-        types: Sequence[str],
-        proven: Sequence[str],
-        alive: Sequence[int],
-        *,
-        limit: int,
-        look: int,
-        free: int,
-    ) -> ClaimBatch:
-        """Claim up to ``limit`` jobs."""
-        ...
-
-    async def claim_suspect(
-        self, queues: Sequence[str] | None, types: Sequence[str], alive: Sequence[int]
-    ) -> Job | None:
-        """Claim one job that was lost before."""
-        ...
-
-    async def find_forgotten(self, known: Sequence[Claim]) -> list[Job]:
-        """Return jobs claimed for this worker that it does not know of."""
-        ...
-
-    async def survey(self, queues: Sequence[str] | None) -> Survey:
-        """List lanes with jobs."""
-        ...
-
-    async def promote(self, after: datetime | None) -> Promotion:
-        """Make due jobs READY."""
-        ...
-
-
-class Slots(Protocol):
-    """What fetching needs of the executor."""
-
-    @property
-    def groups(self) -> Sequence[GroupName]:
-        """The groups of queues that have slots."""
-        ...
-
-    def capacity(self, group: GroupName = SHARED) -> tuple[int, int]:
-        """Return (free slots, claims to hold beyond them) of a group."""
-        ...
-
-    def served_types(self) -> list[str]:
-        """Return the types to claim."""
-        ...
-
-    def alive_ids(self) -> list[int]:
-        """Return ids that must not be claimed."""
-        ...
-
-    def known_claims(self) -> list[Claim]:
-        """Return the claims that it knows of."""
-        ...
-
-    @property
-    def proven_types(self) -> Sequence[str]:
-        """Types that may be fetched ahead."""
-        ...
-
-    @property
-    def has_unstarted(self) -> bool:
-        """Whether claims wait for a slot."""
-        ...
-
-    def take(self, jobs: Sequence[Job]) -> None:
-        """Run these."""
-        ...
-
-    async def take_alone(self, job: Job) -> None:
-        """Run this one apart from others."""
-        ...
 
 
 class Fetcher:
@@ -145,7 +69,9 @@ class Fetcher:
         self._needs_free: set[GroupName] = set()  # and the next of it may only be claimed into a free slot
         self._unscanned: set[GroupName] = set()  # since the last survey: their next claim is one from the start
         self._has_suspect = False
-        self._missed_suspect = False  # there may be one in a group that had no free slot
+        self._missed_suspect: set[GroupName] = (
+            set()
+        )  # groups that had no free slot when others were looked through for one
         self._due_after: datetime | None = None  # the promotion's cursor
         self._next_due = 0.0  # monotonic time of the next promotion
         self._clock: float | None = None  # the database's, in epoch seconds, less ours
@@ -185,8 +111,9 @@ class Fetcher:
 
     def on_room(self, group: GroupName) -> None:
         """A slot became free: worth a claim only if the last one left something."""
-        if self._missed_suspect:
-            self._missed_suspect, self._has_suspect = False, True
+        if group in self._missed_suspect:
+            self._missed_suspect.clear()
+            self._has_suspect = True
         if group in self._hungry or self._has_suspect:
             self.service.wake()
 
@@ -196,6 +123,7 @@ class Fetcher:
         self._lanes.serve(serving.queues, serving.slots)
         self._hungry.clear()
         self._needs_free.clear()
+        self._missed_suspect.clear()  # the scan finds it
         self._lanes.scan_soon()
         self.service.wake()
 
@@ -238,10 +166,14 @@ class Fetcher:
         # Also after a suspect, and when there is none for us: others must not wait until the last of them is through.
         found = 0
         for group in self._slots.groups:
+            if group in self._hungry:
+                found += await self._walk(group)
             found += await self._fill(group)
+            if group not in self._hungry:
+                found += await self._walk(group)
         if is_scan:
             self._lanes.scanned(now, time.monotonic())
-        self._streak = 0 if found or self._is_all_hungry else self._streak + 1
+        self._streak = 0 if found or self._is_all_hungry or self._is_walking else self._streak + 1
         return 0.0 if self._has_suspect else self._sleep()
 
     async def _fill(self, group: GroupName) -> int:
@@ -262,8 +194,9 @@ class Fetcher:
 
     async def _claim(self, group: GroupName, free: int, room: int) -> int:
         limit = min(free + room, CLAIM_ROWS)
-        lanes = self._lanes.boundaries(time.monotonic(), from_start=group in self._unscanned, group=group)
-        batch = None if not lanes else await self._claim_from(lanes, limit, free)
+        is_scan = group in self._unscanned
+        lanes = self._lanes.boundaries(time.monotonic(), from_start=is_scan, group=group)
+        batch = None if not lanes else await self._claim_from(lanes, limit, free, look=limit + LOOK_EXTRA)
         self._unscanned.discard(group)
         if batch is None:
             self._hungry.discard(group)
@@ -275,7 +208,32 @@ class Fetcher:
             self._lanes.emptied(group)
         elif batch.jobs:
             last = Lane(batch.jobs[-1].queue, batch.jobs[-1].priority)
-            self._lanes.filled(last, len(batch.jobs), time.monotonic())
+            yielded = {look.lane for look in batch.looks} if is_scan else None
+            self._lanes.filled(last, len(batch.jobs), time.monotonic(), yielded=yielded)
+        self._lanes.cut(batch.cut, group)
+        if batch.jobs:
+            self._slots.take(batch.jobs)
+        return len(batch.jobs)
+
+    async def _walk(self, group: GroupName) -> int:
+        """Go on behind rows that are not for us and fill a whole look, a piece with each tick: other lanes have their turn between.
+
+        While claims are full: before the next one, in the lanes of higher priorities only.
+        """
+        lanes = self._lanes.walks(group, is_full=group in self._hungry)
+        free, room = self._slots.capacity(group)
+        if not lanes or free + room <= 0 or (free <= 0 and group in self._needs_free):
+            return 0
+        started = time.monotonic()
+        limit = min(free + room, CLAIM_ROWS)
+        batch = await self._claim_from(lanes, limit, free, look=WALK_ROWS)
+        if batch.is_barred or len(batch.jobs) >= limit:
+            _toggle(self._needs_free, group, batch.is_barred)
+            self._hungry.add(group)
+            self._lanes.cut(batch.looks, group)
+        else:
+            now = time.monotonic()
+            self._lanes.walked([lane for lane, _ in lanes], batch.cut, now - started, now, group)
         if batch.jobs:
             self._slots.take(batch.jobs)
         return len(batch.jobs)
@@ -283,7 +241,7 @@ class Fetcher:
     async def _claim_starved(self, group: GroupName, lanes: list[tuple[Lane, int]], starts: int) -> int:
         free, room = self._slots.capacity(group)
         limit = min(starts, free + room, CLAIM_ROWS)
-        batch = await self._claim_from(lanes, limit, free)
+        batch = await self._claim_from(lanes, limit, free, look=limit + LOOK_EXTRA)
         if batch.is_barred and not batch.jobs:
             # It keeps its turn. With the next free slot it is claimed: nothing else is fetched ahead of it meanwhile.
             self._needs_free.add(group)
@@ -299,7 +257,7 @@ class Fetcher:
             self._slots.take(batch.jobs)
         return len(batch.jobs)
 
-    async def _claim_from(self, lanes: list[tuple[Lane, int]], limit: int, free: int) -> ClaimBatch:
+    async def _claim_from(self, lanes: list[tuple[Lane, int]], limit: int, free: int, *, look: int) -> ClaimBatch:
         with self._look_back.around_claim():
             batch = await self._store.claim(
                 lanes,
@@ -307,10 +265,11 @@ class Fetcher:
                 self._slots.proven_types,
                 self._slots.alive_ids(),
                 limit=limit,
-                look=limit + LOOK_EXTRA,
+                look=look,
                 free=free,
             )
-        self._lanes.looked(batch.looks, time.monotonic())
+        is_filled = batch.is_barred or len(batch.jobs) >= limit
+        self._lanes.looked(batch.looks, time.monotonic(), is_filled=is_filled)
         return batch
 
     async def _take_suspect(self, free: list[GroupName]) -> None:
@@ -319,7 +278,7 @@ class Fetcher:
         queues = self._serving.queues
         if queues is not None and self._serving.slots:
             queues = tuple(q for q in queues if (q if q in self._serving.slots else SHARED) in free)
-            self._missed_suspect = queues != self._serving.queues
+            self._missed_suspect = {group for group in self._slots.groups if group not in free}
         with self._look_back.around_claim():
             job = await self._store.claim_suspect(queues, self._slots.served_types(), self._slots.alive_ids())
         if job is not None:
@@ -363,6 +322,10 @@ class Fetcher:
         self._next_due = 0.0
 
     @property
+    def _is_walking(self) -> bool:
+        return any(self._lanes.walks(group) for group in self._slots.groups if group not in self._hungry)
+
+    @property
     def _is_all_hungry(self) -> bool:
         return all(group in self._hungry for group in self._slots.groups)
 
@@ -371,6 +334,8 @@ class Fetcher:
             free, room = self._slots.capacity(group)
             if free > 0 or (room > 0 and group not in self._needs_free):
                 return AT_ONCE
+        if self._is_walking:
+            return 0.0
         if self._is_all_hungry:
             return FULL_SECONDS
         now = time.monotonic()

@@ -2,8 +2,9 @@
 
 It runs in a thread of its own with a small event loop and one direct connection, so that a handler which blocks the worker's loop is not
 taken for dead. Where only a handed-in pool is there, the same code runs on the worker's loop with a connection of the pool's. Each second
-it beats; the answer carries everybody's beats, and what is paused. When its connection is lost it connects again, with a growing pause,
-and registers anew if it was taken for dead meanwhile (its claims are lost then; renewing finds that out). It never touches a job.
+it beats; the answer carries everybody's beats, what is paused, and what is wanted of this worker. When its connection is lost it connects
+again, with a growing pause, and registers anew if it was taken for dead meanwhile (its claims are lost then; renewing finds that out). It
+never touches a job.
 """
 
 import asyncio
@@ -12,13 +13,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from pqrun.errors import DatabaseUnavailableError, PqrunError
 from pqrun.job.pause import NO_PAUSES, Pauses
 from pqrun.job.policy import LoopErrorPolicy
 from pqrun.job.serving import Serving
+from pqrun.job.wanted import read_orders
 from pqrun.run.blockage import LoopWatch
 from pqrun.run.events import Events, WorkerDied
 from pqrun.run.observe import Observer
@@ -39,6 +41,10 @@ class Registry(Protocol):
 
     async def serve(self, worker: int, serving: Serving) -> None:
         """Say in the row what is served from now on."""
+        ...
+
+    async def tell_stacks(self, worker: int, text: str) -> None:
+        """Write where the handlers are."""
         ...
 
     async def hold_lock(self, worker: int) -> bool:
@@ -99,6 +105,7 @@ class Keeper:
         on_gone: Callable[[], None],
         on_pauses: Callable[[Pauses], None],
         on_wanted: Callable[[str], None],
+        take_stacks: Callable[[], Awaitable[str]],
         watch: LoopWatch | None = None,
     ) -> None:
         self._open_registry = open_registry
@@ -113,6 +120,7 @@ class Keeper:
         self._on_gone = on_gone
         self._on_pauses = on_pauses
         self._on_wanted = on_wanted
+        self._take_stacks = take_stacks
         self._watch = watch if in_thread else None  # on the loop itself there is nobody to see it blocked
         self._main = asyncio.get_running_loop()
         self._is_started = False
@@ -125,6 +133,7 @@ class Keeper:
         self._was_gone = False  # the same: whether somebody was missing then
         self._pauses = NO_PAUSES  # the same: as of the last beat
         self._wanted: str | None = None  # the same
+        self._stacks_told: str | None = None  # the same: the last request that was answered
         self._told_serving = serving  # the same: what the row says
         self._serving = serving  # written by the main loop, read by the keeper's
         self._holds_lock = False  # the same; never behind a pooler, where no notification is heard either
@@ -245,6 +254,7 @@ class Keeper:
         self._note_gone(beats)
         if beats.is_registered:
             self._pass_on(beats)
+            await self._tell_stacks(registry, worker)
         if (serving := self._serving) is not self._told_serving:
             await registry.serve(self._worker or worker, serving)
             self._told_serving = serving
@@ -259,6 +269,13 @@ class Keeper:
             self._wanted = beats.wanted
             if beats.wanted is not None:
                 self._tell(self._on_wanted, beats.wanted)
+
+    async def _tell_stacks(self, registry: Registry, worker: int) -> None:
+        """Answer who asked where the handlers are: from here, because the worker's loop may be blocked."""
+        asked = None if self._wanted is None else read_orders(self._wanted).stacks
+        if asked is not None and asked != self._stacks_told:
+            await registry.tell_stacks(worker, await self._take_stacks())
+            self._stacks_told = asked
 
     async def _set_up(self, registry: Registry) -> None:
         self._is_set_up = (

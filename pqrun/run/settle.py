@@ -157,8 +157,11 @@ class Settler:
     async def _settle(self, batch: list[_Pending]) -> list[Settled]:
         try:
             return await self._store.settle([p.outcome for p in batch], self._awaited_of(batch))
-        except DatabaseUnavailableError:
-            self._in_doubt = True
+        except StoreError as error:
+            # A batch that is DONE takes two statements where a cancel was asked for, and the first may have held. In doubt such ends
+            # are found by their claims; what goes back has no trace, so it is in doubt only where the connection broke.
+            if isinstance(error, DatabaseUnavailableError) or all(type(p.outcome) is outcomes.Done for p in batch):
+                self._in_doubt = True
             raise
 
     async def _write_one_by_one(self, batch: list[_Pending]) -> None:

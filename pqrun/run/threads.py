@@ -20,11 +20,13 @@ T = TypeVar("T")
 class ThreadCall(Generic[T]):
     """A function that was started in a thread of its own."""
 
-    __slots__ = ("_running", "future")
+    __slots__ = ("_running", "future", "ident")
 
     def __init__(self, future: "asyncio.Future[T]") -> None:
         self.future = future
         """Gets the result or exception; cancelling it abandons the thread, which cannot be stopped from outside."""
+        self.ident: int | None = None
+        """Of the thread, as ``threading.get_ident`` has it; None until it runs."""
         # Written by the thread at its end, read by the loop: one attribute, no lock needed.
         self._running = True
 
@@ -49,6 +51,7 @@ def start_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
             return
 
     def run() -> None:
+        call.ident = threading.get_ident()
         try:
             result = context.run(function, *args, **kwargs)
         except BaseException as error:  # noqa: BLE001  # user code: whatever it raises belongs to the one who awaits

@@ -8,15 +8,17 @@ from pqrun.errors import ArgumentsError, JobBusy, JobNotFound, PqrunError, Store
 from pqrun.job.bulk import deleting, moving
 from pqrun.job.moments import duration_text
 from pqrun.job.outcome import CancelOutcome
+from pqrun.job.pause import PauseKind
 from pqrun.job.record import NewJob
 from pqrun.job.state import ACTIVE, FINISHED, Status
 from pqrun.store import intervening, operations
 from pqrun.store.enqueueing import insert_or_find
 from pqrun.store.link import Session, repeated
-from pqrun.store.pages import writing
+from pqrun.store.pages import ACT_SETTINGS, writing
 from pqrun.store.pg import PgJobStore
+from pqrun.store.queues import PAUSE_SETTINGS, patiently
 
-__all__ = ["Act", "Did", "act", "cancel", "delete", "enqueue", "relane", "reschedule", "retry"]
+__all__ = ["Act", "Did", "act", "cancel", "delete", "enqueue", "pause", "relane", "reschedule", "resume", "retry"]
 
 OUTCOME_MAX = 500
 """Characters of a reason that the log keeps."""
@@ -39,11 +41,13 @@ class Did(NamedTuple):
     made_id: int | None = None
 
 
-async def act(store: PgJobStore, note: Act, do: Callable[[Session], Awaitable[Did]]) -> Did:
+async def act(
+    store: PgJobStore, note: Act, do: Callable[[Session], Awaitable[Did]], *, settings: str = ACT_SETTINGS
+) -> Did:
     """Do it, and note it by the same commit. A refusal is noted too, and raised again; raises what ``do`` does, and StoreError."""
 
     async def run() -> Did:
-        async with writing(store) as session:
+        async with writing(store, settings) as session:
             did = await do(session)
             outcome = did.words[:OUTCOME_MAX]
             await operations.add_audit(
@@ -119,3 +123,19 @@ async def enqueue(session: Session, job: NewJob) -> Did:
     if not enqueued.created:
         raise ArgumentsError(f"the active job {enqueued.id} has its dedupe key: nothing was written")
     return Did(f"made job {enqueued.id}", made_id=enqueued.id)
+
+
+async def pause(store: PgJobStore, actor: str, kind: PauseKind, name: str, reason: str | None) -> Did:
+    """Pause a queue or a task for all workers, and note it; raises DatabaseUnavailableError when a claim under way does not end."""
+
+    async def do(session: Session) -> Did:
+        is_new = bool(await session.run("pause", kind, name, reason))
+        return Did(f"paused: {reason}" if is_new and reason else "paused" if is_new else "was paused already", jobs=0)
+
+    note = Act(actor, "pause", f"{kind} {name}")
+    return await patiently(lambda: act(store, note, do, settings=PAUSE_SETTINGS), kind)
+
+
+async def resume(session: Session, kind: PauseKind, name: str) -> Did:
+    """End the pause of a queue or a task."""
+    return Did("resumed" if await session.run("resume", kind, name) else "was not paused", jobs=0)

@@ -43,12 +43,14 @@ class LaneLook(NamedTuple):
 class ClaimBatch(NamedTuple):
     """What one claim brought: jobs in the order of lanes and places, and how far each lane was looked at.
 
-    ``is_barred``: more is there, but the next job may only be claimed into a free slot.
+    ``is_barred``: more is there, but the next job may only be claimed into a free slot. ``cut``: those of the looks that ended where
+    ``look`` rows were looked at, of a claim that was not filled: what is behind them was not seen.
     """
 
     jobs: list[Job]
     looks: list[LaneLook]
     is_barred: bool
+    cut: Sequence[LaneLook] = ()
 
 
 class Survey(NamedTuple):
@@ -101,13 +103,18 @@ class Claimer:
         claimed.sort(key=_LANE_AND_PLACE)
         looks: dict[int, int] = {row[0]: row[1] for row in claimed}  # the last of each lane stays: its highest place
         is_barred = False
-        for number, place in () if len(claimed) == len(rows) else [row[:2] for row in rows if row["id"] is None]:
+        cut: list[LaneLook] = []
+        for number, place, _, looked in (
+            () if len(claimed) == len(rows) else [row[:4] for row in rows if row["id"] is None]
+        ):
             if place is None:
                 is_barred = True
-            elif place > looks.get(number, 0):
-                looks[number] = place
+                continue
+            looks[number] = max(place, looks.get(number, 0))
+            if looked >= look:
+                cut.append(LaneLook(lanes[number - 1][0], looks[number]))
         jobs = [claimed_job(row, self._worker_id) for row in claimed]
-        return ClaimBatch(jobs, [LaneLook(lanes[n - 1][0], place) for n, place in looks.items()], is_barred)
+        return ClaimBatch(jobs, [LaneLook(lanes[n - 1][0], place) for n, place in looks.items()], is_barred, cut)
 
     async def claim_suspect(
         self, queues: Sequence[str] | None, types: Sequence[str], alive: Sequence[int]

@@ -85,7 +85,7 @@ class MissingRight(NamedTuple):
 
 
 class KnownWorker(NamedTuple):
-    """A row of the registry; ``queues`` None: all. ``is_older_than_schema``: started before the last migration."""
+    """A row of the registry; ``queues`` None: all. ``is_older_than_schema``: started before the last migration. ``version``: of pqrun."""
 
     id: int
     worker_id: str
@@ -98,6 +98,7 @@ class KnownWorker(NamedTuple):
     beat_seconds: float
     started_seconds: float
     is_older_than_schema: bool
+    version: str | None = None
 
 
 class Strays(NamedTuple):

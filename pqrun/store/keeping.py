@@ -39,6 +39,7 @@ class KeptRegistry:
         *,
         job_types: Sequence[str] = (),
         schedules: Sequence[str] = (),
+        version: str | None = None,
         on_pooled: Callable[[], None] | None = None,
         is_direct: bool = False,
     ) -> None:
@@ -47,6 +48,7 @@ class KeptRegistry:
         self._is_pooled = False
         self._job_types = job_types
         self._schedules = schedules
+        self._version = version
         self._opener = opener
         self._statements = statements
         self._connection: asyncpg.Connection | None = None
@@ -111,12 +113,18 @@ class KeptRegistry:
                 serving=serving,
                 job_types=self._job_types,
                 schedules=self._schedules,
+                version=self._version,
             )
 
     async def serve(self, worker: int, serving: Serving) -> None:
         """Say what the worker serves from now on."""
         async with self._session() as session:
             await registry.serve(session, worker, serving)
+
+    async def tell_stacks(self, worker: int, text: str) -> None:
+        """Write where the worker's handlers are."""
+        async with self._session() as session:
+            await registry.tell_stacks(session, worker, text)
 
     async def hold_lock(self, worker: int) -> bool:
         """Take the session lock of this row; return whether it was had, which behind a pooler it is not."""

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from pqrun.job.explaining import BEAT_SECONDS
 from pqrun.job.record import Job
 from pqrun.job.registered import RegisteredWorker
 from pqrun.job.state import Status
+from pqrun.store import workers
 from pqrun.store.enqueueing import Runs
 from pqrun.store.failure import translating
 from pqrun.store.link import PLANNER_SETTINGS, Session, own_transaction
@@ -20,6 +20,7 @@ from pqrun.store.pg import PgJobStore
 from pqrun.store.rows import stored_job
 
 __all__ = [
+    "ACT_SETTINGS",
     "BEFORE_ALL",
     "PAGE_SETTINGS",
     "STATEMENT_CANCELLED",
@@ -27,7 +28,6 @@ __all__ = [
     "ActiveCount",
     "Counts",
     "Database",
-    "Ended",
     "History",
     "IndexSize",
     "MigrationRow",
@@ -35,7 +35,6 @@ __all__ = [
     "Surroundings",
     "TableSize",
     "count_active",
-    "count_ended",
     "get_job",
     "list_migrations",
     "list_running",
@@ -75,8 +74,6 @@ COUNT_ROWS: Final = 20_000
 """Jobs that are counted by state: some 15 ms."""
 
 HISTORY_ROWS: Final = 20_000
-
-WORKERS_MOST: Final = 1_000
 RUNNING_SHOWN: Final = 200
 SCHEDULES_SHOWN: Final = 6
 
@@ -91,17 +88,6 @@ class ActiveCount(NamedTuple):
     again: int
     """Of those, the ones that have been started before."""
     oldest_due: datetime
-
-
-class Ended(NamedTuple):
-    """Jobs of one queue, task and state that finished lately."""
-
-    queue: str
-    job_type: str
-    status: Status
-    jobs: int
-    duration_ms: int | None
-    """On average."""
 
 
 class Counts(NamedTuple):
@@ -210,9 +196,9 @@ async def reading(store: PgJobStore) -> AsyncIterator[Session]:
 
 
 @asynccontextmanager
-async def writing(store: PgJobStore) -> AsyncIterator[Session]:
+async def writing(store: PgJobStore, settings: str = ACT_SETTINGS) -> AsyncIterator[Session]:
     """Lend the statements of an action: one transaction, committed at the end. Raises StoreError and its kinds."""
-    async with _transaction(store, ACT_SETTINGS) as session:
+    async with _transaction(store, settings) as session:
         yield session
 
 
@@ -250,20 +236,9 @@ async def count_active(session: Runs) -> Counts:
     return Counts(found, rows[0]["looked"] == COUNT_ROWS, rows[0]["now"])
 
 
-async def count_ended(session: Runs, seconds: float) -> tuple[list[Ended], bool]:
-    """Count what finished in the last seconds, and say whether that was cut at 20,000."""
-    rows = await session.run("count_finished", seconds, COUNT_ROWS)
-    found = [
-        Ended(row["queue"], row["job_type"], Status(row["status"]), row["jobs"], row["duration_ms"])
-        for row in rows
-        if row["queue"] is not None
-    ]
-    return found, rows[0]["looked"] == COUNT_ROWS
-
-
-async def list_workers(session: Session) -> list[RegisteredWorker]:
+async def list_workers(session: Runs) -> list[RegisteredWorker]:
     """Return the registry, the living first, at most 1,000."""
-    return [RegisteredWorker(**row) for row in await session.run("list_workers", BEAT_SECONDS, WORKERS_MOST)]
+    return await workers.list_workers(session)
 
 
 async def list_running(session: Runs, worker: int) -> list[Running]:

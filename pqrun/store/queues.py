@@ -2,15 +2,19 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import Final, overload
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar, overload
 
 from pqrun.errors import DatabaseUnavailableError, StoreError
 from pqrun.job.pause import Named, Pause, PauseKind, check_pausable, check_reason
 from pqrun.job.queue import QueueState
+from pqrun.store.enqueueing import Runs
 from pqrun.store.link import PLANNER_SETTINGS, Link
 from pqrun.store.rows import Row
 
-__all__ = ["QueueControl"]
+__all__ = ["PAUSE_SETTINGS", "QueueControl", "find_pauses", "find_queues", "patiently"]
+
+T = TypeVar("T")
 
 PAUSE_SETTINGS: Final = f"{PLANNER_SETTINGS}; SET lock_timeout = 500"
 """While a pause waits for the claims under way, later ones wait behind it: not for long, should one of those hang."""
@@ -28,6 +32,17 @@ COUNT_LANES: Final = 2_000
 """Lanes (queue and priority) with ready jobs that are looked at."""
 
 LOCK_NOT_AVAILABLE: Final = "55P03"
+
+
+async def find_queues(session: Runs) -> list[QueueState]:
+    """Return all queues that have unfinished jobs, are paused or are served, by name; see ``QueueControl.queues``."""
+    return [_state(row) for row in await session.run("find_queues", COUNT_ROWS, COUNT_LANES)]
+
+
+async def find_pauses(session: Runs) -> list[Pause]:
+    """Return what is paused, the oldest pause first."""
+    rows = await session.run("find_pauses")
+    return [Pause(row["kind"], row["name"], row["paused_at"], row["reason"]) for row in rows]
 
 
 class QueueControl(ABC):
@@ -64,34 +79,44 @@ class QueueControl(ABC):
     async def resume(self, *, task: Named | str) -> bool: ...
     async def resume(self, *, queue: str | None = None, task: Named | str | None = None) -> bool:
         """End a pause; return whether there was one. Workers look for its jobs at once. Raises ArgumentsError and OptionError."""
-        return bool(await self._run_queue_statement("resume", *check_pausable(queue, task)))
+        kind, name = check_pausable(queue, task)
+
+        async def resume(link: Runs) -> bool:
+            return bool(await link.run("resume", kind, name))
+
+        return await self._asked(resume)
 
     async def paused(self) -> list[Pause]:
         """Return what is paused, the oldest pause first."""
-        return [
-            Pause(row["kind"], row["name"], row["paused_at"], row["reason"])
-            for row in await self._run_queue_statement("find_pauses")
-        ]
+        return await self._asked(find_pauses)
 
     async def queues(self) -> list[QueueState]:
         """Return all queues that have unfinished jobs, are paused or are served, by name.
 
         It looks at a bounded number of rows, so counts may be lower bounds; see ``QueueState.at_least``.
         """
-        return [_state(row) for row in await self._run_queue_statement("find_queues", COUNT_ROWS, COUNT_LANES)]
+        return await self._asked(find_queues)
 
-    async def _run_queue_statement(self, name: str, *arguments: object) -> list[Row]:
+    async def _asked(self, ask: Callable[[Runs], Awaitable[T]]) -> T:
         link = self.open_selection(PLANNER_SETTINGS)
         try:
-            return list(await link.run(name, *arguments))
+            return await ask(link)
         finally:
             await link.close()
 
 
 async def _pause(link: Link, kind: PauseKind, name: str, reason: str | None) -> bool:
+    async def pause() -> bool:
+        return bool(await link.run("pause", kind, name, reason))
+
+    return await patiently(pause, kind)
+
+
+async def patiently(pause: Callable[[], Awaitable[T]], kind: PauseKind) -> T:
+    """Pause, and again while claims under way stand in the way; raises DatabaseUnavailableError when one does not end."""
     for _ in range(PAUSE_TRIES):
         try:
-            return bool(await link.run("pause", kind, name, reason))
+            return await pause()
         except StoreError as error:
             if error.sqlstate != LOCK_NOT_AVAILABLE:
                 raise
@@ -115,4 +140,5 @@ def _state(row: Row) -> QueueState:
         reason=row["reason"],
         workers=row["workers"],
         slots=row["slots"],
+        paused_workers=row["paused_workers"],
     )

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import asyncpg
-import msgspec
 
 from pqrun.errors import JobNotFound
 from pqrun.job.explaining import BEAT_SECONDS, BEHIND_CAP, Explanation, Facts, explain
@@ -18,14 +17,13 @@ from pqrun.job.state import Status
 from pqrun.job.statistics import StatisticsRow
 from pqrun.store.link import Link
 from pqrun.store.listing import LIST_SECONDS, count_jobs, list_jobs
-from pqrun.store.statistics import StatisticsBy, read_arguments, statistics_row
+from pqrun.store.statistics import StatisticsBy, read_statistics
+from pqrun.store.workers import list_workers
 
 __all__ = ["Reading"]
 
 NAMES_SHOWN: Final = 20
 """Of tasks and queues that workers serve."""
-
-WORKERS_MOST: Final = 1_000
 
 
 class Reading(ABC):
@@ -88,9 +86,7 @@ class Reading(ABC):
 
     async def list_workers(self) -> list[RegisteredWorker]:
         """Return the registered workers, living ones first, at most 1,000."""
-        rows = await self.run("list_workers", BEAT_SECONDS, WORKERS_MOST)
-        decoded = ({name: msgspec.json.decode(row[name] or "{}") for name in ("slots", "wanted")} for row in rows)
-        return [RegisteredWorker(**{**row, **texts}) for row, texts in zip(rows, decoded, strict=True)]
+        return await list_workers(self)
 
     async def statistics(
         self,
@@ -107,5 +103,4 @@ class Reading(ABC):
         The first step begins at ``since``, which is best a full minute; a step in which nothing happened has no row. ``queue`` and
         ``job_type``: only of these. A worker adds its minute up to some seconds after its end. Raises OptionError.
         """
-        rows = await self.run("read_statistics", *read_arguments(since, until, step, by, queue, job_type))
-        return [statistics_row(row) for row in rows]
+        return await read_statistics(self, since, until, step=step, by=by, queue=queue, job_type=job_type)

@@ -9,7 +9,18 @@ from pqrun.job.pause import NO_PAUSES, Pauses
 from pqrun.job.serving import Serving
 from pqrun.store.enqueueing import Runs
 
-__all__ = ["Beat", "Beats", "beat", "bury", "deregister", "hold_lock", "probe_locks", "register", "serve"]
+__all__ = [
+    "Beat",
+    "Beats",
+    "beat",
+    "bury",
+    "deregister",
+    "hold_lock",
+    "probe_locks",
+    "register",
+    "serve",
+    "tell_stacks",
+]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -49,19 +60,25 @@ async def register(
     serving: Serving = EVERYTHING,
     job_types: Sequence[str] = (),
     schedules: Sequence[str] = (),
+    version: str | None = None,
 ) -> int:
-    """Add a row for this process, with what it serves and declares; return its id, which claims carry."""
-    served = serving.concurrency, json.dumps(serving.slots)
+    """Add a row for this process, with what it serves and declares, and its version of pqrun; return its id, which claims carry."""
+    served = serving.concurrency, json.dumps(serving.slots), serving.fetching
     rows = await session.run(
-        "register", worker_id, hostname, pid, serving.queues, job_types, schedules, *served, timeout=5.0
+        "register", worker_id, hostname, pid, serving.queues, job_types, schedules, *served, version, timeout=5.0
     )
     return int(rows[0]["id"])
 
 
 async def serve(session: Runs, worker: int, serving: Serving) -> None:
     """Say what this worker serves from now on."""
-    served = serving.queues, serving.concurrency, json.dumps(serving.slots)
+    served = serving.queues, serving.concurrency, json.dumps(serving.slots), serving.fetching
     await session.run("serve", worker, *served, timeout=5.0)
+
+
+async def tell_stacks(session: Runs, worker: int, text: str) -> None:
+    """Write where the handlers of this worker are."""
+    await session.run("tell_stacks", worker, text, timeout=5.0)
 
 
 async def hold_lock(session: Runs, worker: int) -> bool:

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from asyncpg import Record
-
 from pqrun.errors import OptionError
 from pqrun.job.statistics import BUCKETS, Histogram, MinuteCounts, StatisticsRow
 from pqrun.store.enqueueing import Runs
+from pqrun.store.rows import Row
 
-__all__ = ["STEPS_MAX", "Minute", "StatisticsBy", "add_minutes", "prune_minutes", "read_arguments", "statistics_row"]
+__all__ = ["STEPS_MAX", "Minute", "StatisticsBy", "add_minutes", "prune_minutes", "read_statistics"]
 
 PRUNE_ROWS = 5_000
 """Rows that one statement deletes: some milliseconds."""
@@ -65,7 +64,22 @@ def _trimmed(counts: Sequence[int]) -> Sequence[int]:
     return counts[:end]
 
 
-def read_arguments(
+async def read_statistics(
+    session: Runs,
+    since: datetime,
+    until: datetime,
+    *,
+    step: timedelta,
+    by: StatisticsBy,
+    queue: str | None = None,
+    job_type: str | None = None,
+) -> list[StatisticsRow]:
+    """Return what all workers counted; see ``PgJobStore.statistics``."""
+    rows = await session.run("read_statistics", *_read_arguments(since, until, step, by, queue, job_type))
+    return [_statistics_row(row) for row in rows]
+
+
+def _read_arguments(
     since: datetime,
     until: datetime,
     step: timedelta,
@@ -91,7 +105,7 @@ def _check_instant(option: str, value: object) -> None:
         raise OptionError(f"{option}: expected a datetime with a time zone; got {came}")
 
 
-def statistics_row(row: Record) -> StatisticsRow:
+def _statistics_row(row: Row) -> StatisticsRow:
     """Read a row of read_statistics.sql."""
     numbers = {name: row[name] for name in _NUMBERS}
     run = Histogram(_padded(row["run_counts"]), row["run_ms"] / 1000)

@@ -26,9 +26,9 @@ class Role(IntEnum):
     VIEWER = 1
     """Reads, and changes nothing."""
     OPERATOR = 2
-    """Retries, cancels, moves and makes jobs; pauses, resumes, runs and skips schedules."""
+    """Retries, cancels, moves and makes jobs; pauses and resumes queues, tasks and schedules; runs and skips schedules."""
     ADMIN = 3
-    """Deletes jobs, runs retention, changes and removes schedules."""
+    """Deletes jobs, purges queues, runs retention, changes and removes schedules."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +57,7 @@ ACTIONS: Final[Mapping[str, Role]] = {
     "run": Role.OPERATOR,
     "skip": Role.OPERATOR,
     "delete": Role.ADMIN,
+    "purge": Role.ADMIN,
     "edit": Role.ADMIN,
     "remove": Role.ADMIN,
     "cleanup": Role.ADMIN,

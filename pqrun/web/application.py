@@ -20,8 +20,10 @@ from pqrun.errors import ConfigurationError, PqrunError
 from pqrun.store import PgJobStore
 from pqrun.web.access import Authorize, LocalOnly
 from pqrun.web.defence import Tokens
+from pqrun.web.drawing import FUNCTIONS
 from pqrun.web.export import export_jobs
 from pqrun.web.live import Pulse, events_view
+from pqrun.web.metrics import metrics_view
 from pqrun.web.rendering import environment
 from pqrun.web.serving import Data, Endpoint, View, answer, hardened, json_endpoint, page_endpoint
 from pqrun.web.site import Redact, Rules, Site, checked_actions
@@ -30,6 +32,7 @@ from pqrun.web.views.job import act_on_job, job_data, job_json
 from pqrun.web.views.jobs import act_on_jobs, jobs_data
 from pqrun.web.views.operations import act_on_operation, operation_data, operations_data
 from pqrun.web.views.overview import overview_data
+from pqrun.web.views.queues import act_on_queue, queue_data, queues_data
 from pqrun.web.views.schedules import act_on_schedule, schedule_data, schedules_data
 from pqrun.web.views.system import act_on_system, help_data, system_data
 from pqrun.web.views.tasks import act_on_task, task_data, tasks_data
@@ -71,7 +74,7 @@ def create_app(
         origins=frozenset(origins),
         title=title,
     )
-    site = Site(jobs, rules, environment(), Tokens(secret))
+    site = Site(jobs, rules, environment(FUNCTIONS), Tokens(secret))
     pulse = Pulse(site)
 
     @asynccontextmanager
@@ -117,6 +120,8 @@ def _routes(site: Site, pulse: Pulse) -> list[Route | Mount]:
         ("/", "overview", overview_data, None),
         ("/jobs", "jobs", jobs_data, act_on_jobs),
         ("/jobs/{id:int}", "job", job_data, act_on_job),
+        ("/queues", "queues", queues_data, None),
+        ("/queues/{name:path}", "queue", queue_data, act_on_queue),
         ("/errors", "errors", errors_data, act_on_errors),
         ("/tasks", "tasks", tasks_data, None),
         ("/tasks/{name:path}", "task", task_data, act_on_task),
@@ -136,6 +141,8 @@ def _routes(site: Site, pulse: Pulse) -> list[Route | Mount]:
         Route("/jobs.{kind}", _viewed(site, export_jobs)),
         Mount("/static", _Static(directory=str(files("pqrun.web") / "static"))),
     ]
+    if (metrics := metrics_view()) is not None:
+        routes.append(Route("/metrics", _viewed(site, metrics)))
     for path, name, data, act in pages:
         methods = ["GET"] if act is None else ["GET", "POST"]
         twin = "/api/overview.json" if path == "/" else f"/api{path}.json"

@@ -78,6 +78,7 @@ def bulk_action(name: str, arguments: Mapping[str, Any]) -> Action:
         "delete": lambda: deleting(waiting=bool(arguments.get("waiting"))),
         "move": lambda: moving(arguments.get("queue")),
         "prioritize": lambda: prioritizing(arguments.get("priority")),
+        "purge": lambda: deleting(waiting=True) if arguments.get("how") == "delete" else cancelling(),
     }
     return makers[name]()
 
@@ -258,6 +259,10 @@ async def _acted(chosen: Selection, action: str, arguments: Mapping[str, Any]) -
             return await chosen.retry(force=bool(arguments.get("force")))
         case "delete":
             return await chosen.delete(waiting=bool(arguments.get("waiting")))
+        case "purge" if arguments.get("how") == "delete":
+            return await chosen.delete(waiting=True)
+        case "purge":
+            return await chosen.cancel()
         case "move":
             return await chosen.move(str(arguments["queue"]))
         case _:

@@ -55,8 +55,8 @@ NOTHING: Final = "\N{EN DASH}"
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
-def environment() -> Environment:
-    """Return the templates, compiled when they are first used."""
+def environment(functions: Mapping[str, object]) -> Environment:
+    """Return the templates, compiled when they are first used. ``functions``: what else they may use, by name."""
     made = Environment(
         loader=PackageLoader("pqrun.web"),
         autoescape=True,
@@ -70,6 +70,7 @@ def environment() -> Environment:
         "ago": ago,
         "span": span,
         "ms": milliseconds,
+        "percent": percent,
         "count": count,
         "size": size,
         "badge": badge,
@@ -78,6 +79,7 @@ def environment() -> Environment:
         "hours": hours,
     }
     made.globals["job_columns"] = JOB_COLUMNS
+    made.globals |= functions
     return made
 
 
@@ -127,6 +129,16 @@ def span(value: timedelta | float | None) -> str:
 def milliseconds(value: float | None) -> str:
     """Return a duration that is given in milliseconds."""
     return span(None if value is None else value / 1000)
+
+
+def percent(share: float | None) -> str:
+    """Return a share as a whole percentage; one that is not whole never reads as 100 or 0."""
+    if share is None:
+        return NOTHING
+    rounded = round(share * 100)
+    if rounded == 100 and share < 1:
+        return "> 99 %"
+    return "< 1 %" if rounded == 0 and share > 0 else f"{rounded} %"
 
 
 def count(value: float) -> str:

@@ -1,18 +1,24 @@
 """``pqrun init`` and ``pqrun dev``: what is written runs, the worker follows the code, and nothing is left at the end."""
 
+import asyncio
 import json
 import os
+import re
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 import asyncpg
 import pytest
 
 from pqrun.cli.dev import watching
-from tests.cli.running import Command, environment, run_command, running
+from tests.cli.running import Command, environment, run_command, running, without
 from tests.embedded.owners import processes_in
 from tests.support.installed import installed_in
 from tests.support.waiting import wait_until
@@ -121,6 +127,93 @@ async def test_a_change_starts_the_worker_anew_and_releases_its_jobs(
         dev.send(signal.SIGINT)
         assert await dev.end() == 0
     assert not processes_of(tmp_path)
+
+
+def request(url: str, data: dict[str, str] | None = None, *, host: str | None = None) -> str:
+    headers = {"Host": host} if host is not None else {}
+    if data is not None:
+        headers["Origin"] = url.rpartition("/")[0]
+    body = None if data is None else urlencode(data).encode()
+    with urlopen(Request(url, body, headers), timeout=30) as response:  # http, of our own
+        return str(response.read().decode())
+
+
+async def pages_of(dev: Command, count: int = 1) -> str:
+    """The address of the pages, as it is said for the count-th time."""
+
+    def told() -> list[str]:
+        return re.findall(r"pqrun dev: pages at (http://127\.0\.0\.1:\d+)", dev.output)
+
+    await wait_until(lambda: len(told()) >= count)
+    return told()[count - 1]
+
+
+async def test_the_pages_are_served_beside_the_worker_and_start_anew_with_it(dsn: str, tmp_path: Path) -> None:
+    """The same address after the reload, though a browser still holds its stream; the wanted port is taken, so it is the next."""
+    write(tmp_path, "return {}")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        env = environment(PQRUN_DSN=dsn)
+        async with running("dev", "app:jobs", "--port", str(port), env=env, cwd=tmp_path) as dev:
+            url = await pages_of(dev)
+            assert url != f"http://127.0.0.1:{port}"
+            await begun(dev)
+            text = await asyncio.to_thread(request, f"{url}/tasks/tell")
+            assert "Enqueue" in text or "enqueue" in text  # an admin sees the form
+            with pytest.raises(HTTPError) as refused:
+                await asyncio.to_thread(request, f"{url}/jobs", host="evil.example.org")
+            assert refused.value.code == 403
+            refused.value.close()
+            stream = await asyncio.to_thread(urlopen, f"{url}/events")
+            write(tmp_path, 'return {"told": "new"}')
+            await dev.wait_line(r"app\.py changed: starting anew")
+            assert await pages_of(dev, 2) == url
+            assert "tell" in await asyncio.to_thread(request, f"{url}/tasks")
+            stream.close()
+            dev.send(signal.SIGINT)
+            assert await dev.end() == 0
+            assert "ERROR" not in dev.output
+    assert not processes_of(tmp_path)
+
+
+async def test_the_pages_answer_while_a_handler_blocks_the_event_loop(dsn: str, tmp_path: Path) -> None:
+    write(tmp_path, "import time; time.sleep(3600)\n    return {}")
+    env = environment(PQRUN_DSN=dsn)
+    async with running("dev", "app:jobs", "--no-reload", env=env, cwd=tmp_path) as dev:
+        url = await pages_of(dev)
+        await begun(dev)
+        await run_command("defer", "app:jobs", "tell", env=env, cwd=tmp_path)
+        await dev.wait_line("the event loop has been blocked")
+        try:
+            assert "RUNNING" in (await asyncio.to_thread(request, f"{url}/api/jobs.json"))
+        finally:  # the child is blocked: it would stop in half a minute
+            for process in processes_of(tmp_path):
+                os.kill(process, signal.SIGKILL)
+
+
+async def test_without_the_extra_the_worker_runs_and_that_is_said_once(dsn: str, tmp_path: Path) -> None:
+    write(tmp_path, "return {}")
+    env = environment(PQRUN_DSN=dsn)
+    async with running("dev", "app:jobs", env=env, cwd=tmp_path, program=without("starlette")) as dev:
+        await begun(dev)
+        write(tmp_path, 'return {"told": "new"}')
+        await dev.wait_line(r"app\.py changed: starting anew")
+        await wait_until(lambda: dev.output.count(" started:") == 2)
+        dev.send(signal.SIGINT)
+        assert await dev.end() == 0
+        assert dev.output.count("no web pages: pip install 'pqrun[web]'") == 1
+        assert "pages at" not in dev.output
+
+
+async def test_no_pages_are_served_where_nobody_wants_them(dsn: str, tmp_path: Path) -> None:
+    write(tmp_path, "return {}")
+    async with running("dev", "app:jobs", "--no-pages", env=environment(PQRUN_DSN=dsn), cwd=tmp_path) as dev:
+        await begun(dev)
+        dev.send(signal.SIGINT)
+        assert await dev.end() == 0
+        assert "pages" not in dev.output
 
 
 async def test_code_that_cannot_be_imported_waits_for_a_change(dsn: str, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """``pqrun queues``, ``pause``, ``resume`` and ``workers``: in words and as JSON, with their exit codes."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from pqrun.cli.queues import parse_queues
 from pqrun.errors import OptionError
+from pqrun.installed import installed_version
 from pqrun.run import events
 from pqrun.run.context import JobContext
 from pqrun.store import PgJobStore
@@ -79,6 +81,51 @@ async def test_workers_are_shown_and_changed(shell: Shell, store: PgJobStore) ->
         assert (code, output) == (2, "pqrun: --queues, --concurrency: give one of them, or both")
         code, output = await shell("workers", "set", "web-1", "--queues", "default:x")
         assert (code, "--queues: expected NAME or NAME:NUMBER" in output) == (2, True)
+
+
+async def test_workers_are_paused_resumed_shown_and_drained(shell: Shell, store: PgJobStore) -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    async def held(ctx: JobContext[Any]) -> None:
+        started.set()
+        await go_on.wait()
+
+    async def state() -> str:
+        (one,) = json.loads(await shell.says("workers", "--json"))
+        return str(one["state"])
+
+    async def is_paused() -> bool:
+        return await state() == "paused"
+
+    async with working(store, {"t": held}, worker_id="web-1") as crew:
+        await store.enqueue("t", {})
+        await started.wait()
+        (one,) = json.loads(await shell.says("workers", "--json"))
+        assert (one["state"], one["fetching"], one["version"]) == ("alive", True, installed_version())
+        assert await shell("workers", "pause") == (2, "pqrun: WORKER, --all: give one of them")
+        assert await shell("workers", "drain", "web-1", "--all") == (2, "pqrun: WORKER, --all: give one of them")
+        assert await shell.says("workers", "pause", "web-1") == f"told 1 worker: {one['id']}"
+        await wait_until(is_paused)
+        shown = (await shell.says("queues")).splitlines()
+        assert shown[1].split()[-6:] == ["1", "(1", "paused)", "0", "workers", "paused"]
+        assert await shell.says("workers", "resume", "--all") == f"told 1 worker: {one['id']}"
+        told = await shell.says("workers", "stacks", "web-1", "--timeout", "30")
+        assert told.startswith(f"worker web-1 ({one['id']}), 2")
+        assert "in held\n    await go_on.wait()" in told
+        (told_as_json,) = json.loads(await shell.says("workers", "stacks", "--all", "--timeout", "30", "--json"))
+        assert told_as_json["text"].startswith("1 running")
+        assert await shell.says("workers", "drain", str(one["id"])) == f"told 1 worker: {one['id']}"
+        assert await state() == "draining"
+        go_on.set()
+        assert crew.run is not None
+        await asyncio.wait_for(asyncio.shield(crew.run), 30)
+    assert await shell("workers", "resume", "--all") == (1, "pqrun: no worker lives")
+
+
+async def test_a_worker_that_does_not_answer_is_named(shell: Shell, connection: asyncpg.Connection) -> None:
+    number = await connection.fetchval("INSERT INTO pqrun.workers (worker_id) VALUES ('old') RETURNING id")
+    said = await shell("workers", "stacks", "old", "--timeout", "0.1")
+    assert said == (1, f"pqrun: worker old ({number}) did not answer within 0.1 s")
 
 
 def test_queues_are_read_as_names_and_numbers() -> None:

@@ -61,7 +61,21 @@ async def test_workers_are_listed_with_their_state(dsn: str, connection: asyncpg
     await make_job(connection, status=Status.RUNNING, worker=alive)
     _, output = await run_command("workers", env=env)
     heading, first, second = output.splitlines()
-    columns = ["id", "name", "host", "pid", "state", "beat", "since", "running", "at", "once", "queues", "tasks"]
+    columns = [
+        "id",
+        "name",
+        "host",
+        "pid",
+        "version",
+        "state",
+        "beat",
+        "since",
+        "running",
+        "at",
+        "once",
+        "queues",
+        "tasks",
+    ]
     assert heading.split() == columns
     assert first.split()[:5] == [str(alive), "w", "web-1", "11", "alive"]
     assert first.split()[-3:] == ["1", "mail,default", "pay,send"]

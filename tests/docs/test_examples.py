@@ -41,6 +41,13 @@ SCRIPTS = {
         "resumed: True",
         "last: {'sent_to': 9}",
     ],
+    "steering": [
+        "it waits in fetch: True",
+        "first: {'crawled': '/a'}",
+        "second, paused: READY",
+        "second: {'crawled': '/b'}",
+        "drained: the program goes on",
+    ],
     "many_jobs": [
         "would be retried: 20",
         "retried: 20",

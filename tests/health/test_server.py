@@ -173,3 +173,10 @@ def test_impossible_options_are_refused(options: dict[str, Any], named: str) -> 
     worker = App(dsn="postgresql://localhost/x").worker(environ={})
     with pytest.raises(OptionError, match=f"^{named}: "):
         HealthServer(worker, **options)
+
+
+async def test_it_may_be_entered_again_as_a_worker_may_run_again(store: PgJobStore) -> None:
+    health = HealthServer(made(store), port=0)
+    for _ in range(10):
+        async with health:
+            assert (await probe(health, "/livez")).status == 200

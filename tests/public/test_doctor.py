@@ -109,6 +109,21 @@ async def test_workers_with_old_code_are_found_by_what_they_do_not_know(
     assert "since before the last migration" in one(await examine(store), "old code").found
 
 
+async def test_workers_with_an_older_pqrun_than_others_are_found(
+    store: PgJobStore, connection: asyncpg.Connection
+) -> None:
+    await connection.execute("UPDATE pqrun.migrations SET applied_at = clock_timestamp() - interval '1 day'")
+    for name, version in (("a", "0.9.0"), ("b", "0.10.0"), ("c", "0.10.0rc1"), ("d", None), ("e", "strange")):
+        await insert_worker(connection, name, started=timedelta(hours=1), types=[name])
+        await connection.execute("UPDATE pqrun.workers SET version = $1 WHERE worker_id = $2", version, name)
+    found = {finding.found.split()[1]: finding.found for finding in of(await examine(store), "old code")}
+    assert sorted(found) == ["a", "c", "d"]
+    assert found["a"].endswith("runs since 60 min with an older pqrun, 0.9.0; others have 0.10.0")
+    assert "one that does not say its version; others have 0.10.0" in found["d"]
+    await connection.execute("UPDATE pqrun.workers SET dead_at = clock_timestamp() WHERE worker_id = 'b'")
+    assert {finding.found.split()[1] for finding in of(await examine(store), "old code")} == {"a", "d"}
+
+
 async def test_what_waits_for_nobody_is_a_problem(store: PgJobStore, connection: asyncpg.Connection) -> None:
     await insert_worker(connection, "w", started=timedelta(hours=1), types=["t"])
     await store.enqueue("lost_[task]", {}, queue="mail")

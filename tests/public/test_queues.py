@@ -32,7 +32,7 @@ async def test_a_task_or_its_name_is_paused(dsn: str) -> None:
             await jobs.pause()  # type: ignore[call-overload]  # refused by checkers too
         with pytest.raises(OptionError, match="job_type"):
             await jobs.pause(task=5)  # type: ignore[call-overload]  # the same
-        with pytest.raises(ArgumentsError, match="give queues=, concurrency= or both"):
+        with pytest.raises(ArgumentsError, match="give queues=, concurrency=, fetching= or several"):
             await jobs.workers.set("w")
 
 

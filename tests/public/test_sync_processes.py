@@ -42,7 +42,7 @@ def test_threads_that_still_wait_for_a_result_do_not_keep_the_process(dsn: str) 
             except Exception as error:
                 print(type(error).__name__)
         threading.Thread(target=wait, daemon=True).start()
-        while not (job.status_sync() and jobs._portal._own._store._waiter._waits):
+        while not (job.status_sync() and jobs._portal._own._store._asking[0]._waits):
             pass
     """
     assert set(output(text, dsn)) <= {"NotOpenError"}

@@ -60,6 +60,52 @@ def test_rows_found_below_what_is_still_trailing_take_it_back_too() -> None:
     assert boundary(lanes, 11.0) == 40
 
 
+def test_a_claim_that_was_not_filled_takes_no_boundary_back() -> None:
+    lanes = make_lanes()
+    lanes.looked([LaneLook(LANE, 100)], 10.0)
+    lanes.looked([LaneLook(LANE, 40)], 10.1, is_filled=False)
+    assert boundary(lanes, 11.0) == 100
+    lanes.looked([LaneLook(LANE, 40)], 11.1, is_filled=False)
+    assert boundary(lanes, 12.0) == 100
+
+
+def test_a_walk_goes_on_where_the_farthest_look_ended_and_counts_as_part_of_the_scan_that_led_to_it() -> None:
+    high = Lane("default", 5)
+    lanes = make_lanes(LANE, high)
+    lanes.scanning()
+    lanes.scanned(10.0, 10.0)
+    lanes.cut([LaneLook(LANE, 100), LaneLook(high, 50)])
+    lanes.cut([LaneLook(LANE, 70)])
+    assert lanes.walks() == [(high, 50), (LANE, 100)]
+    assert not lanes.is_scan_due(10.0 + SCAN_LEAST_SECONDS - 0.01)
+    lanes.walked([high, LANE], [LaneLook(LANE, 200)], 0.4, 10.5)
+    assert lanes.walks() == [(LANE, 200)]
+    lanes.walked([LANE], [], 0.6, 11.0)
+    assert lanes.walks() == []
+    assert not lanes.is_scan_due(11.0 + SCAN_SHARE - 0.01)
+    assert lanes.is_scan_due(11.0 + SCAN_SHARE)
+
+
+def test_a_full_claim_from_the_start_makes_higher_priorities_that_gave_nothing_be_walked_through() -> None:
+    high, higher, low = Lane("default", 5), Lane("default", 9), Lane("default", -5)
+    lanes = make_lanes(LANE, high, higher, low)
+    lanes.boundaries(0.0, from_start=True)
+    lanes.filled(LANE, 10, 0.0)
+    assert lanes.walks(is_full=True) == []
+    lanes.filled(LANE, 10, 0.0, yielded={high, LANE})
+    assert lanes.walks(is_full=True) == [(higher, 0)]
+    lanes.cut([LaneLook(low, 30)])
+    assert lanes.walks(is_full=True) == [(higher, 0)]
+    assert lanes.walks() == [(higher, 0), (low, 30)]
+
+
+def test_other_queues_end_the_walks() -> None:
+    lanes = make_lanes()
+    lanes.cut([LaneLook(LANE, 100)])
+    lanes.serve(None)
+    assert lanes.walks() == []
+
+
 def test_a_claim_from_the_start_comes_at_once_and_then_every_two_seconds() -> None:
     lanes = make_lanes()
     assert lanes.is_scan_due(0.0)
@@ -158,3 +204,13 @@ def test_a_look_at_a_forgotten_lane_is_passed_over() -> None:
     lanes = make_lanes()
     lanes.looked([LaneLook(Lane("gone", 3), 7)], 1.0)
     assert len(lanes) == 1
+
+
+def test_a_lane_that_is_forgotten_while_it_waits_is_forgotten_by_ageing_too() -> None:
+    high = Lane("high", 9)
+    lanes = make_lanes(high, LANE)
+    lanes.boundaries(0.0, from_start=False)
+    lanes.filled(high, 1, 0.0)
+    lanes.add([high, *(Lane(f"q{number}", 0) for number in range(LANES_MAX))])
+    assert LANE not in dict(lanes.boundaries(0.0, from_start=False))
+    assert not [lane for ageing in lanes._ageing.values() for lane in ageing._waits if lane == LANE]

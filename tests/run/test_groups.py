@@ -16,6 +16,7 @@ from pqrun.run import events
 from pqrun.run.context import JobContext
 from pqrun.run.prefetch import PROVEN_ENDS
 from pqrun.store import PgJobStore, workers
+from pqrun.store.claiming import Claimer
 from pqrun.workers import Workers
 from tests.run.making import Bench, claim_of, make_job
 from tests.run.working import wait_finished, working
@@ -249,3 +250,53 @@ async def test_what_lies_below_the_cursor_of_a_full_queue_is_found_when_it_has_r
         monkeypatch.setattr("pqrun.run.cursor.SCAN_LEAST_SECONDS", 3_600.0)
         gate.go.set()
         await wait_finished(store, late)
+
+
+async def test_a_suspect_of_a_queue_that_is_not_served_any_more_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pqrun.run.execute.ALONE_SECONDS", 0.05)
+    gate = Gate()
+    bench = Bench(t=gate, serving=Serving(("default", "mail"), 2, shared=2))
+    bench.executor.take([make_job(1)])
+    suspect = make_job(9, queue="mail", lost=2)
+    alone = asyncio.create_task(bench.executor.take_alone(suspect))  # it waits for the other one
+    await wait_until(lambda: gate.started)
+    bench.executor.serve(Serving(("default",), 2, shared=2))
+    gate.go.set()
+    await asyncio.wait_for(alone, 30)
+    assert (suspect, Released(claim_of(suspect), started=False, counted=False)) in bench.delivered
+    assert gate.started == [1]
+
+
+async def test_vitals_tell_the_slots_that_there_are_now(store: PgJobStore) -> None:
+    async with working(store, {"t": quick}, concurrency=2) as crew:
+        await crew.heard.wait_for(events.WorkerStarted)
+        assert crew.worker.vitals.slots == 2
+        crew.worker.set_concurrency(5)
+        await wait_until(lambda: crew.worker.vitals.slots == 5, seconds=5)
+
+
+async def test_a_suspect_of_a_queue_without_a_free_slot_is_looked_for_when_one_is_free_there(
+    store: PgJobStore, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+    real = Claimer.claim_suspect
+
+    async def claim_suspect(self: Claimer, queues: Any, *arguments: Any) -> Any:
+        looks.append(queues)
+        return await real(self, queues, *arguments)
+
+    monkeypatch.setattr(Claimer, "claim_suspect", claim_suspect)
+    gate = Gate()
+    async with working(store, {"t": gate, "q": quick}, queues={"default": 1, "mail": 1}, idle_policy=SLEEPY) as crew:
+        first = await store.enqueue("t", {}, queue="mail")
+        await wait_until(lambda: gate.started == [first])
+        suspect = await rows.make_job(connection, queue="mail", lost=1, attempts=1)
+        fetcher = crew.worker._crew._fetcher  # type: ignore[union-attr]  # it runs
+        fetcher.on_suspect()
+        await wait_until(lambda: ("default",) in looks)
+        before = len(looks)
+        for _ in range(50):
+            await wait_finished(store, await store.enqueue("q", {}))
+        assert len(looks) - before < 10  # a scan looks for suspects too; not each end of a job elsewhere
+        gate.go.set()
+        await wait_finished(store, suspect)

@@ -56,6 +56,9 @@ class Registry:
     async def serve(self, worker: int, serving: Serving) -> None:
         self.note("serve", str(worker), str(serving.concurrency))
 
+    async def tell_stacks(self, worker: int, text: str) -> None:
+        self.note("tell_stacks", str(worker), text)
+
     async def register(self, worker_id: str, hostname: str, pid: int, serving: Serving) -> int:
         self.note("register", worker_id)
         self.next_id += 1
@@ -137,6 +140,7 @@ class Told:
     gone: int = 0
     pauses: list[Pauses] = field(default_factory=list)
     wanted: list[str] = field(default_factory=list)
+    taken: int = 0
     threads: set[str] = field(default_factory=set)
 
     def on_registered(self, worker: int) -> None:
@@ -152,6 +156,10 @@ class Told:
 
     def on_dead(self) -> None:
         self.dead += 1
+
+    async def take_stacks(self) -> str:
+        self.taken += 1
+        return f"stacks {self.taken}"
 
     def on_gone(self) -> None:
         self.gone += 1
@@ -178,6 +186,7 @@ def make_keeper(
         on_gone=told.on_gone,
         on_pauses=told.on_pauses,
         on_wanted=told.wanted.append,
+        take_stacks=told.take_stacks,
     )
 
 
@@ -417,3 +426,17 @@ async def test_pauses_are_told_when_they_change_and_a_look_asks_at_once(monkeypa
     await wait_until(lambda: len(told.pauses) == 2)
     assert told.pauses[1] == NO_PAUSES
     assert await keeper.stop(30)
+
+
+async def test_each_request_for_stacks_is_answered_once_also_after_an_error() -> None:
+    registry = Registry()
+    registry.failures["tell_stacks"] = [DatabaseUnavailableError("away")]
+    registry.wanted = '{"stacks": "a"}'
+    async with keeping(registry) as told:
+        await wait_until(lambda: registry.asked("tell_stacks") == 2)
+        beats = registry.beats
+        await wait_until(lambda: registry.beats > beats + 3)
+        assert registry.asked("tell_stacks") == 2
+        registry.wanted = '{"stacks": "b", "fetching": false}'
+        await wait_until(lambda: ("tell_stacks", "1", "stacks 3") in list(registry.calls))
+    assert told.wanted == ['{"stacks": "a"}', '{"stacks": "b", "fetching": false}']

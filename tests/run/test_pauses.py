@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -185,3 +186,66 @@ async def test_behind_a_pooler_a_beat_tells_of_pause_and_resume(dsn: str, connec
             assert len(gate.started) == 1
             await store.resume(queue="mail")
             await wait_finished(store, job_id)
+
+
+async def test_a_paused_task_hides_no_other_however_many_of_its_jobs_wait_in_front(
+    store: PgJobStore, connection: asyncpg.Connection
+) -> None:
+    await connection.execute(
+        "INSERT INTO pqrun.jobs (job_type, status) SELECT 'paused', 'READY' FROM generate_series(1, 25000)"
+    )
+    await store.pause(task="paused")
+    gate = Gate()
+    gate.go.set()
+    async with working(store, {"paused": gate, "t": gate}) as crew:
+        behind = await store.enqueue("t", {})
+        await wait_finished(store, behind)
+        # And one that comes back below the cursor, among them: the next scan gets through to it.
+        fetcher = crew.worker._crew._fetcher  # type: ignore[union-attr]  # it runs
+        await wait_until(lambda: fetcher._lanes.boundaries(time.monotonic(), from_start=False)[0][1] > 20_000)
+        returned = await rows.make_job(connection, place=12_345)
+        await wait_finished(store, returned)
+    assert gate.started == [behind, returned]
+
+
+async def test_a_row_that_somebody_holds_makes_no_worker_spin_and_leaves_no_slot_idle(
+    store: PgJobStore, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, other, last = [await store.enqueue("t", {}) for _ in range(3)]
+    gate = Gate()
+    gate.go.set()
+    with counting_claims(monkeypatch) as claims:
+        async with connection.transaction():
+            await connection.execute("SELECT FROM pqrun.jobs_active WHERE id = $1 FOR UPDATE", held)
+            async with working(store, {"t": gate}, idle_policy=SLEEPY):
+                await wait_finished(store, other)
+                await wait_finished(store, last)
+                later = await store.enqueue("t", {})
+                await wait_finished(store, later)
+    assert gate.started == [other, last, later]
+    assert len(claims) < 50
+
+
+async def test_a_paused_task_hides_no_higher_priority_behind_it_while_lower_ones_fill_every_claim(
+    store: PgJobStore, connection: asyncpg.Connection
+) -> None:
+    await connection.execute(
+        "INSERT INTO pqrun.jobs (job_type, priority, status) SELECT 'paused', 10, 'READY' FROM generate_series(1, 3000)"
+    )
+    await store.pause(task="paused")
+    is_over = False
+
+    async def flood(ctx: Context) -> None:
+        if not is_over:
+            await store.enqueue("flood", {})
+
+    await connection.execute(
+        "INSERT INTO pqrun.jobs (job_type, status) SELECT 'flood', 'READY' FROM generate_series(1, 3000)"
+    )
+    gate = Gate()
+    gate.go.set()
+    async with working(store, {"paused": gate, "flood": flood, "t": gate}, idle_policy=SLEEPY) as crew:
+        await crew.heard.wait_for(events.Done, count=100)
+        behind = await store.enqueue("t", {}, priority=10)
+        await wait_finished(store, behind)
+        is_over = True

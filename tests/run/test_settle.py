@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import asyncpg
 import pytest
 
 from pqrun.errors import ConflictError, DatabaseUnavailableError, StoreError
@@ -15,8 +16,11 @@ from pqrun.job.state import Status
 from pqrun.run import events
 from pqrun.run.events import Events
 from pqrun.run.settle import AWAITED_MAX, PENDING_MAX, SETTLE_ROWS, Settler
+from pqrun.store import PgJobStore
 from pqrun.store.settling import Settled
+from pqrun.store.work import WorkStore
 from tests.run.making import claim_of, make_job
+from tests.support import rows
 from tests.support.waiting import Recorder, wait_until
 
 STATUS_OF: dict[type, Status] = {
@@ -384,3 +388,29 @@ async def test_announcements_are_bounded_and_the_newest_stay(book: Book) -> None
     book.submit(make_job(1), make_job(9 + AWAITED_MAX))
     await book.flushed()
     assert book.ledger.awaited == [[9 + AWAITED_MAX]]
+
+
+async def test_what_the_first_of_two_statements_wrote_is_not_told_as_lost_when_the_database_refuses_the_second(
+    store: PgJobStore, connection: asyncpg.Connection
+) -> None:
+    worker = await rows.make_worker(connection)
+    ids = [await rows.make_job(connection, status=Status.RUNNING, worker=worker) for _ in range(2)]
+    await connection.execute("UPDATE pqrun.jobs SET cancel_requested_at = clock_timestamp() WHERE id = $1", ids[1])
+    await connection.execute("""
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not today'; END $$;
+        CREATE TRIGGER refuse BEFORE INSERT ON pqrun.attempts FOR EACH ROW EXECUTE FUNCTION refuse()
+    """)
+    told = Events()
+    heard = Recorder(told)
+    work = WorkStore(store, worker_id="w")
+    settler = Settler(work, events=told, policy=LoopErrorPolicy(), on_due=lambda _: None)
+    for job_id in ids:
+        claim_id = await connection.fetchval("SELECT claim_id FROM pqrun.jobs WHERE id = $1", job_id)
+        settler.submit(job := make_job(job_id, claim_id=claim_id), done(job))
+    settler.service.start()
+    assert await settler.wait_flushed(30)
+    await settler.service.stop(30)
+    await work.close(1.0)
+    assert await connection.fetchval("SELECT status FROM pqrun.jobs WHERE id = $1", ids[0]) == "DONE"
+    assert [event.job.id for event in heard.of(events.Done)] == [ids[0]]
+    assert not heard.of(events.ClaimLost)

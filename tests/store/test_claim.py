@@ -119,6 +119,31 @@ async def test_a_claim_looks_at_a_bounded_number_of_rows(connection: asyncpg.Con
     assert ids(batch) == [known]
 
 
+async def test_a_short_claim_says_which_looks_ended_before_their_lanes_did(
+    connection: asyncpg.Connection, claimer: Claimer
+) -> None:
+    high, lane = Lane("default", 5), Lane("default", 0)
+    for _ in range(3):
+        await make_job(connection, job_type="other")
+    await make_job(connection, job_type="other", priority=5)
+    batch = await claimer.claim([(high, 0), (lane, 0)], ["t"], [], [], limit=10, look=3, free=10)
+    assert [look.lane for look in batch.looks] == [high, lane]
+    assert [look.lane for look in batch.cut] == [lane]
+    (more,) = batch.cut
+    batch = await claimer.claim([more], ["t"], [], [], limit=10, look=3, free=10)
+    assert (batch.jobs, batch.looks, batch.cut) == ([], [], [])
+
+
+async def test_a_row_that_somebody_holds_bars_nobody_from_a_free_slot(
+    dsn: str, connection: asyncpg.Connection, claimer: Claimer
+) -> None:
+    locked, free = await make_job(connection), await make_job(connection)
+    async with connection.transaction():
+        await connection.execute("SELECT FROM pqrun.jobs_active WHERE id = $1 FOR UPDATE", locked)
+        batch = await claimer.claim([(Lane("default", 0), 0)], ["t"], [], [], limit=1, look=10, free=1)
+    assert ([job.id for job in batch.jobs], batch.is_barred) == ([free], False)
+
+
 async def test_ten_thousand_jobs_of_an_unserved_type_do_not_hide_ten_that_are_served(
     connection: asyncpg.Connection, claimer: Claimer
 ) -> None:

@@ -86,8 +86,9 @@ async def test_a_list_looks_at_so_many_rows_of_its_part(
 async def test_counts_end_at_their_cap(seeded: str, generic: bool) -> None:
     async with explaining(seeded) as explainer:
         active = await explainer.plan("count_active", LOOK, generic=generic)
-        ended = await explainer.plan("count_finished", 86_400.0, LOOK, generic=generic)
-    for plan, index in ((active, "jobs_active_pkey"), (ended, "jobs_finished_at")):
+        ages = await explainer.plan("see_ages", "default", [1.0, 60.0], LOOK, generic=generic)
+        running = await explainer.plan("list_running_in", "default", LOOK, 100, generic=generic)
+    for plan, index in ((active, "jobs_active_pkey"), (ages, "jobs_active_ready"), (running, "jobs_active_running")):
         assert set(plan.indexes) == {index}, plan.text
         assert plan.buffers <= LOOK // 5, (plan.buffers, plan.text)
 

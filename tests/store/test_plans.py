@@ -364,6 +364,14 @@ async def test_a_piece_of_a_check_is_read_by_primary_key_from_its_boundary_on(se
 
 
 @modes
+async def test_the_longest_running_are_found_among_those_that_run(seeded: str, generic: bool) -> None:
+    async with explaining(seeded, kept=True) as explainer:
+        plan = await explainer.plan("find_longest", 1_000, 10, generic=generic)
+        assert set(plan.indexes) == {"jobs_active_running"}, plan.text
+        assert not plan.scanned & {"jobs_active"}, plan.text
+
+
+@modes
 async def test_lost_jobs_are_found_by_their_worker(seeded: str, generic: bool) -> None:
     async with explaining(seeded, kept=True) as explainer:
         plan = await explainer.plan("find_lost", 500, generic=generic)

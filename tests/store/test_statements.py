@@ -168,6 +168,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "count_due": ("text[] text[]", {"due": "int8"}),
+    "count_operation": ("int8 int8 int8 int8[] bool text", {"id": "int8"}),
     "count_finished": (
         "float8 int4",
         {
@@ -179,7 +180,6 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "duration_ms": "int8",
         },
     ),
-    "count_operation": ("int8 int8 int8 int8[] bool text", {"id": "int8"}),
     "count_waiting": (
         "int8 int4 int4",
         {
@@ -299,6 +299,22 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "reason": "text",
             "workers": "int8",
             "slots": "int8",
+            "paused_workers": "int8",
+        },
+    ),
+    "find_stacks": ("int8[] timestamptz", {"id": "int8", "stacks": "text", "stacks_at": "timestamptz"}),
+    "find_longest": (
+        "int4 int4",
+        {
+            "now": "timestamptz",
+            "id": "int8",
+            "job_type": "text",
+            "queue": "text",
+            "attempts": "int4",
+            "max_attempts": "int4",
+            "locked_by": "text",
+            "timeout_seconds": "float8",
+            "running_seconds": "float8",
         },
     ),
     "find_schedules": (
@@ -431,6 +447,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "beat_seconds": "float8",
             "started_seconds": "float8",
             "is_older_than_schema": "bool",
+            "version": "text",
         },
     ),
     "inspect_many": ("int8[]", {"id": "int8", "status": "text", "holder": "int8"}),
@@ -464,6 +481,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "serving_task": "int8",
             "serving_queue": "int8",
             "serving": "int8",
+            "serving_paused": "int8",
             "serving_holds": "int8",
             "served_tasks": "text[]",
             "served_queues": "text[]",
@@ -493,6 +511,8 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "concurrency": "int4",
             "slots": "text",
             "wanted": "text",
+            "version": "text",
+            "fetching": "bool",
         },
     ),
     "list_active": ("text[] int4", _STORED | {"in_seconds": "float8"}),
@@ -509,6 +529,21 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "locked_at": "timestamptz",
             "timeout_seconds": "float8",
             "cancel_requested_at": "timestamptz",
+        },
+    ),
+    "list_running_in": (
+        "text int4 int4",
+        {
+            "id": "int8",
+            "job_type": "text",
+            "queue": "text",
+            "attempts": "int4",
+            "max_attempts": "int4",
+            "locked_at": "timestamptz",
+            "timeout_seconds": "float8",
+            "cancel_requested_at": "timestamptz",
+            "worker": "int8",
+            "locked_by": "text",
         },
     ),
     "measure_queues": (
@@ -572,7 +607,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "prune_attempts": ("int8 int4", {"is_mine": "bool", "deleted": "int4", "last_job_id": "int8"}),
     "read_pulse": ("text", {"name": "name", "writes": "int8"}),
-    "register": ("text text int4 text[] text[] text[] int4 text", {"id": "int8"}),
+    "register": ("text text int4 text[] text[] text[] int4 text bool text", {"id": "int8"}),
     "remove_schedule": ("text", {"app": "text", "removed": "bool"}),
     "relane_many": ("int8[] text[] text int2", _DONE),
     "renew": ("int8[] int8[]", {"id": "int8", "claim_id": "int8", "is_cancelled": "bool"}),
@@ -584,6 +619,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "skip_schedule": ("text timestamptz int8 timestamptz", {"name": "text"}),
     "run_schedule": ("text", {"id": "int8", "busy_id": "int8", "holder_id": "int8", "told": "int8"}),
     "retry_many": ("int8[] text[]", _DONE),
+    "see_ages": ("text float8[] int4", {"bucket": "int4", "jobs": "int8"}),
     "see_database": (
         "",
         {
@@ -615,7 +651,8 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "age": "int8",
         },
     ),
-    "serve": ("int8 text[] int4 text", {"id": "int8"}),
+    "serve": ("int8 text[] int4 text bool", {"id": "int8"}),
+    "tell_stacks": ("int8 text", {"id": "int8"}),
     "settle": (
         "text text text text[] text[] text float8[] int4[] int4[] int4[] int4[] int8[] text[] text[] text[] text[] int4",
         {
@@ -649,7 +686,7 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
     "sweep_progress": ("int8 int4", {"last_id": "int8", "looked": "int4", "deleted": "int4"}),
     "take_ids": ("int4", {"id": "int8"}),
     "take_turn": ("text int8 float8", {"holder": "int8"}),
-    "want": ("int8[] text", {"id": "int8", "told": "bool"}),
+    "want": ("int8[] text", {"id": "int8", "asked_at": "timestamptz", "told": "bool"}),
     "touch_schedules": ("text[] text[] text", {"name": "text"}),
 }
 """File → types of its parameters, in order; and name → type of its columns."""

@@ -8,7 +8,9 @@ from typing import Any
 import asyncpg
 from pydantic import BaseModel, Field
 
-from pqrun import App, JobContext, Status
+from pqrun import App, JobContext, PgJobStore, Status
+from pqrun.job.statistics import MinuteCounts
+from pqrun.store.statistics import Minute, add_minutes
 from tests.support.rows import make_job, make_worker
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}"
@@ -75,6 +77,9 @@ async def fill(connection: asyncpg.Connection) -> dict[str, int]:
         ids["RUNNING"],
         HOSTILE,
     )
+    await connection.execute(
+        "INSERT INTO pqrun.pauses (kind, name, paused_at, reason) VALUES ('queue', $1, now(), $1)", HOSTILE
+    )
     return ids
 
 
@@ -112,3 +117,24 @@ async def add_attempt(connection: asyncpg.Connection, job_id: int, text: str, jo
         f"shop.{text[:8]}Error",
         f'Traceback (most recent call last):\n  File "/usr/lib/python3.11/x.py", line 1, in f\nValueError: {text}',
     )
+
+
+async def add_statistics(
+    store: PgJobStore,
+    worker: int,
+    *,
+    queue: str = "mail",
+    task: str = "send_email",
+    done: int = 0,
+    failed: int = 0,
+    minutes_ago: int = 3,
+) -> None:
+    """What a worker writes of a minute: jobs that waited for 2 s and ran for 100 ms."""
+    counts = MinuteCounts()
+    counts.first_waits = [2.0] * (done + failed)
+    counts.done_times = [100] * done
+    counts.other_times = [100] * failed
+    counts.failed = failed
+    counts.fold()
+    clock = await add_minutes(store, [])
+    await add_minutes(store, [Minute(clock // 60 * 60 - minutes_ago * 60, worker, queue, task, counts)])

@@ -21,7 +21,7 @@ from tests.support.leasing import Leases
 from tests.support.rows import make_job
 from tests.support.waiting import DEADLINE_SECONDS
 from tests.web.conftest import Pages, opened
-from tests.web.shop import fill_more
+from tests.web.shop import add_statistics, fill_more
 
 AXE = Path(__file__).with_name("axe.min.js").read_text("utf-8")
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
@@ -104,6 +104,8 @@ def main_paths(ids: dict[str, int]) -> list[str]:
             f"/ops/jobs?q=state:failed&sort=ended{ALL_COLUMNS}",
             f"/ops/jobs/{ids['child']}",
             f"/ops/operations/{ids['operation']}",
+            "/ops/queues",
+            "/ops/queues/mail",
             "/ops/errors",
             "/ops/tasks",
             "/ops/tasks/send_email",
@@ -125,6 +127,8 @@ async def test_no_page_breaks_a_rule_of_accessibility_or_is_wider_than_its_windo
 ) -> None:
     """Each page is loaded once: light and wide as it comes, then dark and narrow."""
     ids = {**pages.ids, **await fill_more(pages.connection)}
+    for ago in (3, 4, 9, 20):  # so that the charts have something in them
+        await add_statistics(pages.jobs.store, pages.ids["worker"], done=40 - ago, failed=ago, minutes_ago=ago)
     async with tab(browser, pages, color_scheme="light", bypass_csp=True, reduced_motion="reduce") as page:
         for path in main_paths(ids)[part::PARTS]:
             await page.emulate_media(color_scheme="light")
@@ -162,6 +166,47 @@ async def test_a_job_is_retried_with_scripts_and_without(browser: Chromium, page
             await expect(page.get_by_role("status").filter(has_text="Ready again")).to_be_visible()
             await expect(page.get_by_role("heading", level=1)).to_contain_text("ready")
             assert page.url.endswith("?done=retry")
+
+
+async def test_a_queue_is_paused_with_a_reason_and_resumed_with_scripts_and_without(
+    browser: Chromium, pages: Pages
+) -> None:
+    for has_scripts in (True, False):
+        async with tab(browser, pages, java_script_enabled=has_scripts) as page:
+            await page.goto("/ops/queues/mail")
+            await page.get_by_label("Reason").fill("no SMTP <today>")
+            await page.get_by_label("Reason").press("Enter")
+            await expect(page.locator(".notice").filter(has_text="no SMTP <today>")).to_be_visible()
+            await page.goto("/ops/")
+            await page.get_by_role("button", name="Resume queue mail").click()
+            await expect(page.get_by_role("button", name="Pause queue mail")).to_be_visible()
+            assert page.url.endswith("/ops/")
+
+
+async def test_a_queue_is_purged_by_its_name(browser: Chromium, pages: Pages) -> None:
+    async with tab(browser, pages) as page:
+        await page.goto("/ops/queues/mail")
+        await page.get_by_text("Cancel or delete everything").click()
+        await page.get_by_label("Type the name").fill("male")
+        await page.get_by_role("button", name="Count the jobs to purge").click()
+        await expect(page.get_by_label("Type the name")).to_have_attribute("aria-invalid", "true")
+        await page.get_by_label("Type the name").fill("mail")
+        await page.get_by_role("button", name="Count the jobs to purge").click()
+        await page.get_by_role("button", name="Purge 2 jobs").click()
+        await expect(page.get_by_text("2 of 2 done")).to_be_visible()
+
+
+async def test_the_table_of_a_chart_opens_by_the_keyboard_and_stays_open(browser: Chromium, pages: Pages) -> None:
+    await add_statistics(pages.jobs.store, pages.ids["worker"], done=1234)
+    async with tab(browser, pages) as page:
+        await page.goto("/ops/queues/mail")
+        table = page.locator("#outcomes table")
+        await page.locator("#outcomes summary").press("Enter")
+        await expect(table).to_contain_text("1,234")
+        await page.evaluate("document.activeElement.blur()")
+        await page.keyboard.press("r")
+        await page.wait_for_load_state("networkidle")
+        await expect(table).to_be_visible()
 
 
 async def test_a_form_with_a_wrong_field_keeps_what_was_typed(browser: Chromium, pages: Pages) -> None:

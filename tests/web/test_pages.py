@@ -1,7 +1,9 @@
 """Every page shows what there is, in bounded work, and shows hostile text as text."""
 
 import re
+import sys
 from typing import cast
+from urllib.parse import quote
 
 import asyncpg
 import httpx
@@ -31,6 +33,7 @@ PATHS = (
         "/schedules",
     ),
     *("/schedules/nightly", "/workers", "/operations", "/system", "/help"),
+    *("/?range=7d", "/queues", "/queues?range=15m", "/queues/mail", "/queues/default?range=24h", "/tasks?range=6h"),
 )
 QUERIES_MOST = 8
 
@@ -39,6 +42,7 @@ def paths(pages: Pages) -> list[str]:
     return [
         *PATHS,
         *(f"/jobs/{job_id}" for name, job_id in pages.ids.items() if name != "worker"),
+        f"/queues/{quote(HOSTILE, safe='')}",
         f"/workers/{pages.ids['worker']}",
     ]
 
@@ -253,3 +257,21 @@ async def test_a_running_job_shows_how_far_it_has_come(pages: Pages, ann: Browse
     text = await ann.get(f"/jobs/{pages.ids['RUNNING']}")
     assert 'value="0.25"' in text
     assert "<strong>25 %</strong>" in text
+
+
+async def test_the_metrics_of_the_process_are_for_those_who_may_see_the_pages(pages: Pages, ann: Browser) -> None:
+    answer = await ann.client.get("/ops/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert "python_info{" in answer.text
+    async with pages.browser(role="nobody") as nobody:
+        assert "python_info" not in await nobody.get("/metrics", status=403)
+
+
+async def test_without_the_package_for_metrics_there_is_no_such_page(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [one for one in sys.modules if one.startswith("pqrun.contrib.prometheus")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    async with served(create_app(pages.jobs, authorize=by_header)) as url, Browser(url) as browser:
+        assert "There is no such page" in await browser.get("/metrics", status=404)

@@ -51,6 +51,8 @@ async def test_no_page_has_an_inline_script_or_style(pages: Pages, ann: Browser)
         "/jobs",
         f"/jobs/{pages.ids['FAILED']}",
         "/tasks/send_email",
+        "/queues",
+        "/queues/mail",
         "/schedules/nightly",
         "/system",
         "/help",
@@ -71,12 +73,25 @@ async def test_nobody_sees_nothing(pages: Pages) -> None:
 
 async def test_a_viewer_gets_no_form_and_is_refused_with_one(pages: Pages, ann: Browser) -> None:
     async with pages.browser(role="viewer", user="ann") as viewer:
-        for path in ("/jobs", f"/jobs/{pages.ids['FAILED']}", "/tasks/add", "/schedules/nightly"):
+        for path in (
+            "/",
+            "/jobs",
+            f"/jobs/{pages.ids['FAILED']}",
+            "/tasks",
+            "/tasks/add",
+            "/queues",
+            "/queues/mail",
+            "/schedules/nightly",
+        ):
             assert 'method="post"' not in await viewer.get(path), path
         token = await ann.token("/jobs")
         viewer.client.cookies = ann.client.cookies  # the very same browser and user, whose role is less now
         for path, fields in (
             (f"/jobs/{pages.ids['FAILED']}", {"do": "retry"}),
+            ("/queues/mail", {"do": "pause"}),
+            ("/queues/mail", {"do": "resume"}),
+            ("/queues/mail", {"do": "purge", "how": "cancel", "name": "mail"}),
+            ("/tasks/add", {"do": "pause"}),
             (f"/jobs/{pages.ids['FAILED']}", {"do": "copy", "payload": "{}"}),
             ("/jobs", {"do": "delete", "id": "1"}),
             ("/tasks/add", {"field.a": "1"}),

@@ -1,1 +1,1 @@
-"""``pqrun dev``: a database, a worker, and the worker anew after each change of the code."""
+"""``pqrun dev``: a database, a worker and the web pages, and both anew after each change of the code."""

@@ -3,16 +3,20 @@
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from pqrun.cli.dev.pages import PORT_DEFAULT, are_pages_installed
 from pqrun.cli.dev.watching import FILES_MOST, POLL_SECONDS, Snapshot, changes, snapshot
 from pqrun.cli.signals import heard
 from pqrun.cli.target import check_target
+from pqrun.cli.web import SECRET_VARIABLE
 from pqrun.config import dsn_from
 from pqrun.embedded.guard import GUARD_LOCK
 from pqrun.embedded.locks import FileLock
@@ -30,13 +34,24 @@ GUARD_SECONDS: Final = 5.0
 
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The App, such as app:jobs.")]
 Concurrency = Annotated[int, typer.Option(min=1, help="Jobs at once.")]
+Pages = Annotated[
+    bool,
+    typer.Option("--pages/--no-pages", help="Serve the web pages to this machine, where everybody may do everything."),
+]
+Port = Annotated[int, typer.Option(min=1, max=65_535, help="Where the pages are; the next free one if it is taken.")]
 Reload = Annotated[
     bool, typer.Option("--reload/--no-reload", help="Start the worker anew when a .py file below here changes.")
 ]
 
 
-def dev(target: Target, concurrency: Concurrency = 4, reload: Reload = True) -> None:
-    """Run an app for development: a database, its tables, and a worker that follows the code. Ctrl-C ends all of it.
+def dev(
+    target: Target,
+    concurrency: Concurrency = 4,
+    reload: Reload = True,
+    pages: Pages = True,
+    port: Port = PORT_DEFAULT,
+) -> None:
+    """Run an app for development: a database, its tables, a worker that follows the code, and the web pages. Ctrl-C ends all of it.
 
     Where neither PQRUN_DSN nor DATABASE_URL is set, an app without a DSN of its own uses a PostgreSQL in the folder .pqrun.
     """
@@ -49,7 +64,15 @@ def dev(target: Target, concurrency: Concurrency = 4, reload: Reload = True) -> 
         _say(
             f"the database is embedded:{EMBEDDED}, for an app that names none; other commands reach it by --dsn embedded:{EMBEDDED}"
         )
-    asyncio.run(_Dev(target, concurrency, root if reload else None, environ).run())
+    arguments = [target, str(concurrency)]
+    if pages and are_pages_installed():
+        environ.setdefault(
+            SECRET_VARIABLE, secrets.token_urlsafe(24)
+        )  # forms that are open stay good when the pages start anew
+        arguments.append(str(port))
+    elif pages:
+        _say("no web pages: pip install 'pqrun[web]' (--no-pages says no more of it)")
+    asyncio.run(_Dev(arguments, root if reload else None, environ).run())
     if is_embedded:
         _wait_for_server(root / EMBEDDED)
 
@@ -70,9 +93,8 @@ def _wait_for_server(folder: Path) -> None:
 class _Dev:
     """The parent: starts children, one at a time, and ends them."""
 
-    def __init__(self, target: str, concurrency: int, root: Path | None, environ: dict[str, str]) -> None:
-        self._target = target
-        self._concurrency = concurrency
+    def __init__(self, arguments: Sequence[str], root: Path | None, environ: dict[str, str]) -> None:
+        self._arguments = arguments
         self._root = root
         self._environ = environ
         self._ending = asyncio.Event()
@@ -106,8 +128,7 @@ class _Dev:
             sys.executable,
             "-m",
             "pqrun.cli.dev.child",
-            self._target,
-            str(self._concurrency),
+            *self._arguments,
             env=self._environ,
             stdin=asyncio.subprocess.PIPE,
             start_new_session=True,

@@ -2,7 +2,7 @@
 -- $1 queue text[]  $2 priority smallint[]  $3 cursor bigint[] (only places after it are looked at)  $4 job types served text[]
 -- $5 limit integer  $6 look integer: rows looked at per lane  $7 workers.id bigint  $8 worker_id text
 -- $9 free integer: slots that are free now  $10 proven text[]: types that may be claimed beyond them (never with max_attempts = 1);
--- the first job that may not ends the claim  $11 alive bigint[]: ids not to be claimed
+-- the first job that may not ends the claim, where it may go beyond them at all  $11 alive bigint[]: ids not to be claimed
 -- Lanes of paused queues are not looked at, and jobs of paused tasks are passed as those not served; the function paused() closes the
 -- race with a pause that commits meanwhile, and is called once.
 --
@@ -12,12 +12,13 @@
 -- a version that is not the latest any more nothing worse comes than that it is passed. looked is read lazily, so lanes after a full
 -- claim cost nothing. Rows that a locked or unserved job hides are passed: the scan from the start finds them later. Times are seconds
 -- of the epoch: the driver takes ten times as long to read a timestamp, and few are looked at.
+-- A row that somebody holds counts as one for a free slot: so nothing is barred in a claim for free slots alone.
 -- Rows without job, only when the claim came back short: per lane the last place looked at, NULL where the claim ended before a job
--- that needs a free slot.
+-- that needs a free slot; and, as claim_id, how many rows were looked at: $6 where there may be more behind them.
 WITH paused AS MATERIALIZED (
     SELECT p.queues, p.tasks FROM /*$schema*/pqrun.paused() p
 ), looked AS MATERIALIZED (
-    SELECT r.*, count(*) FILTER (WHERE r.served AND r.rank > $9::integer AND (r.max_attempts = 1 OR NOT r.proven))
+    SELECT r.*, count(*) FILTER (WHERE $5::integer > $9::integer AND r.served AND r.rank > $9::integer AND (r.max_attempts = 1 OR NOT r.proven))
                 OVER (ROWS UNBOUNDED PRECEDING) AS barred
       FROM (SELECT s.*, count(*) FILTER (WHERE s.served) OVER (ROWS UNBOUNDED PRECEDING) AS rank
               FROM (SELECT lane.number, l.spot, l.place, l.max_attempts, l.job_type = ANY ($4::text[]) AND l.id <> ALL ($11::bigint[])
@@ -53,7 +54,7 @@ WITH paused AS MATERIALIZED (
 )
 SELECT * FROM claimed
 UNION ALL
-SELECT number::integer, CASE WHEN max(barred) > 0 THEN NULL ELSE max(place) END, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+SELECT number::integer, CASE WHEN max(barred) > 0 THEN NULL ELSE max(place) END, NULL, count(*), NULL, NULL, NULL, NULL, NULL, NULL,
        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
   FROM looked
  WHERE (SELECT count(*) FROM picked) < $5::integer

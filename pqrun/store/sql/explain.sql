@@ -7,7 +7,7 @@ WITH job AS MATERIALIZED (
     SELECT j.* FROM /*$schema*/pqrun.jobs j WHERE j.id = $1::bigint
 ), living AS MATERIALIZED (
     SELECT w.id, w.worker_id, j.job_type = ANY (w.job_types) AS serves_task, w.queues IS NULL OR j.queue = ANY (w.queues) AS serves_queue,
-           w.queues, w.job_types
+           w.queues, w.job_types, w.fetching
       FROM job j CROSS JOIN /*$schema*/pqrun.workers w
      WHERE w.dead_at IS NULL AND w.beat_at >= statement_timestamp() - $2::double precision * interval '1 second'
 )
@@ -22,6 +22,7 @@ SELECT j.id, j.status, j.job_type, j.queue, j.priority, j.attempts, j.max_attemp
        (SELECT count(*) FROM living WHERE serves_task) AS serving_task,
        (SELECT count(*) FROM living WHERE serves_queue) AS serving_queue,
        (SELECT count(*) FROM living WHERE serves_task AND serves_queue) AS serving,
+       (SELECT count(*) FROM living WHERE serves_task AND serves_queue AND NOT fetching) AS serving_paused,
        (SELECT count(*) FROM living l JOIN /*$schema*/pqrun.jobs_active a ON a.status = 'RUNNING' AND a.worker = l.id
          WHERE l.serves_task AND l.serves_queue) AS serving_holds,
        ARRAY(SELECT DISTINCT t.name FROM living, unnest(job_types) AS t(name) WHERE NOT starts_with(t.name, '__')

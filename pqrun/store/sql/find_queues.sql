@@ -39,7 +39,7 @@ WITH RECURSIVE lane AS (
      GROUP BY r.queue
 ), alive AS MATERIALIZED (
     SELECT w.queues, w.slots, w.concurrency - (SELECT coalesce(sum(s.value::integer), 0) FROM jsonb_each_text(w.slots) s) AS rest,
-           w.concurrency
+           w.concurrency, w.fetching
       FROM /*$schema*/pqrun.workers w WHERE w.dead_at IS NULL
 ), paused AS (
     SELECT p.name, p.paused_at, p.reason FROM /*$schema*/pqrun.pauses p WHERE p.kind = 'queue'
@@ -52,7 +52,8 @@ SELECT n.name, coalesce(ready.jobs, 0) + coalesce(suspect.jobs, 0) AS ready, coa
        coalesce(ready.jobs, 0) >= $1::integer OR (SELECT sum(jobs) FROM suspect) >= $1::integer AS is_ready_cut,
        coalesce((SELECT sum(jobs) FROM scheduled) >= $1::integer, false) AS is_scheduled_cut,
        coalesce((SELECT sum(jobs) FROM running) >= $1::integer, false) AS is_running_cut,
-       greatest(head.seconds, suspect.seconds) AS oldest_ready_seconds, paused.paused_at, paused.reason, served.workers, served.slots
+       greatest(head.seconds, suspect.seconds) AS oldest_ready_seconds, paused.paused_at, paused.reason, served.workers, served.slots,
+       served.paused_workers
   FROM named n
   LEFT JOIN head ON head.queue = n.name
   LEFT JOIN ready ON ready.queue = n.name
@@ -61,7 +62,8 @@ SELECT n.name, coalesce(ready.jobs, 0) + coalesce(suspect.jobs, 0) AS ready, coa
   LEFT JOIN running ON running.queue = n.name
   LEFT JOIN paused ON paused.name = n.name
  CROSS JOIN LATERAL (
-    SELECT count(*) AS workers,
-           coalesce(sum(least(coalesce((w.slots ->> n.name)::integer, greatest(w.rest, 1)), w.concurrency)::integer), 0) AS slots
+    SELECT count(*) AS workers, count(*) FILTER (WHERE NOT w.fetching) AS paused_workers,
+           coalesce(sum(least(coalesce((w.slots ->> n.name)::integer, greatest(w.rest, 1)), w.concurrency)::integer)
+                        FILTER (WHERE w.fetching), 0) AS slots
       FROM alive w WHERE w.queues IS NULL OR n.name = ANY (w.queues)) served
  ORDER BY n.name

@@ -120,7 +120,7 @@
   });
 
   // Keys
-  const places = { o: "/", j: "/jobs", e: "/errors", t: "/tasks", s: "/schedules", w: "/workers", a: "/operations", d: "/system" };
+  const places = { o: "/", j: "/jobs", q: "/queues", e: "/errors", t: "/tasks", s: "/schedules", w: "/workers", a: "/operations", d: "/system" };
   let chord = 0;
   function pressed(event) {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;

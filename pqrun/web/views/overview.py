@@ -1,53 +1,38 @@
-"""The first page: each queue by state, what finished lately, who works, and whether something needs attention."""
+"""The first page: each queue, what went through lately, who works, and whether something needs attention."""
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Final, NamedTuple
 
+from pqrun.job.definition import Schedule
+from pqrun.job.queue import QueueState
 from pqrun.job.registered import RegisteredWorker
-from pqrun.job.state import Status
 from pqrun.store import schedules as rows
 from pqrun.store.attempts import find_error_groups
-from pqrun.store.pages import (
-    ActiveCount,
-    Ended,
-    count_active,
-    count_ended,
-    list_workers,
-    see_database,
-    see_tables,
-)
+from pqrun.store.migrate import migrations
+from pqrun.store.pages import MigrationRow, list_migrations, list_workers, see_database, see_tables
+from pqrun.store.queues import find_queues
+from pqrun.web.periods import PERIODS
 from pqrun.web.views.errors import group_rows
+from pqrun.web.views.queues import queue_rows, queue_warnings
 from pqrun.web.views.schedules import LATE
 from pqrun.web.views.system import database_warnings
 from pqrun.web.views.workers import state_of
 from pqrun.web.visit import Visit
+from pqrun.web.volumes import Counted, read_volumes
 
 __all__ = ["overview_data"]
 
-RANGES: Final = {"15m": 900.0, "1h": 3600.0, "6h": 21_600.0, "1d": 86_400.0, "7d": 604_800.0}
-RANGE_DEFAULT: Final = "15m"
-
 ERRORS_SHOWN: Final = 5
+QUEUES_SHOWN: Final = 20
+UPCOMING_SHOWN: Final = 5
 
-WAITS_LONG: Final = timedelta(minutes=5)
+SKEW_SECONDS: Final = 1.0
+"""As ``pqrun doctor`` has it."""
 
-
-class QueueRow(NamedTuple):
-    """A queue by state."""
-
-    name: str
-    ready: int
-    running: int
-    scheduled: int
-    again: int
-    """Of those that wait, the ones that were started before."""
-    done: int
-    failed: int
-    cancelled: int
-    waits: timedelta | None
-    """How long the one that has waited longest could have been running."""
-    workers: int
+UNREAPED_SECONDS: Final = 60.0
+"""A silent worker that is not taken for dead for so long is seen by no reaper: one needs half of that."""
 
 
 class UpcomingRow(NamedTuple):
@@ -58,100 +43,139 @@ class UpcomingRow(NamedTuple):
     next_at: datetime
 
 
+class Health(NamedTuple):
+    """One thing that must work for jobs to run."""
+
+    name: str
+    is_well: bool
+    words: str
+    path: str
+    """The page that says more."""
+
+
 async def overview_data(visit: Visit) -> Mapping[str, object]:
     """``?range=`` says what "lately" means."""
-    chosen = visit.query.get("range", RANGE_DEFAULT)
-    chosen = chosen if chosen in RANGES else RANGE_DEFAULT
     store = await visit.site.store()
     async with visit.reading() as session:
-        counts = await count_active(session)
-        ended, is_ended_capped = await count_ended(session, RANGES[chosen])
+        states = await find_queues(session)
         workers = await list_workers(session)
         known = await rows.find(session)
+        before = time.time()
         database = await see_database(session)
+        ahead = (before + time.time()) / 2 - database.now.timestamp()
         tables = await see_tables(session, store.schema)
+        applied = await list_migrations(session)
         groups = await find_error_groups(session.run, limit=ERRORS_SHOWN)
-    upcoming = sorted(
-        (
-            UpcomingRow(one.name, one.words, one.next_at)
-            for one in known.schedules
-            if one.state == "active" and one.next_at
-        ),
-        key=lambda one: one.next_at,
-    )
-    late = [
-        one.name for one in known.schedules if one.state == "active" and one.next_at and counts.now - one.next_at > LATE
+    now = database.now
+    counted = await read_volumes(visit, now, "queue")
+    trouble = database_warnings(database, tables)
+    health = [
+        _workers_health(workers),
+        _reaper_health(workers),
+        _scheduler_health(known.schedules, now),
+        _clock_health(ahead),
+        _schema_health(applied),
+        _database_health(trouble),
     ]
-    queues = queue_rows(counts.active, ended, workers, counts.now)
     return {
-        "queues": queues,
-        "is_capped": counts.is_capped,
-        "is_ended_capped": is_ended_capped,
-        "range": chosen,
-        "ranges": list(RANGES),
+        **_queues(states, counted),
+        "counted": counted,
+        "ranges": list(PERIODS),
+        "health": health,
         "alive": [worker for worker in workers if worker.is_alive],
         "silent": [worker for worker in workers if not worker.is_alive],
         "states": {worker.id: state_of(worker) for worker in workers},
         "errors": group_rows(visit, groups),
-        "running": sum(worker.running for worker in workers),
-        "upcoming": upcoming[:5],
+        "upcoming": _upcoming(known.schedules),
         "schedules": len(known.schedules),
         "paused": sum(one.state == "paused" for one in known.schedules),
-        "warnings": [*_warnings(queues, workers, late), *database_warnings(database, tables)],
-        "now": counts.now,
+        "warnings": [*queue_warnings(states), *_warnings(health, workers, known.schedules, now), *trouble],
+        "now": now,
     }
 
 
-def queue_rows(
-    active: Iterable[ActiveCount], ended: Iterable[Ended], workers: Iterable[RegisteredWorker], now: datetime
-) -> list[QueueRow]:
-    """Return every queue that is known of, by name."""
-    active, ended = list(active), list(ended)
-    alive = [worker for worker in workers if worker.dead_at is None]
-    named = {name for worker in alive for name in worker.queues or ()}
-    names = named | {one.queue for one in active} | {one.queue for one in ended}
-    return [_row(name, active, ended, alive, now) for name in sorted(names)]
+def _queues(states: Sequence[QueueState], counted: Counted) -> dict[str, object]:
+    """The queues that matter most, and the sums of all."""
+    queues = queue_rows(states, counted)
+    shown = sorted(queues, key=lambda row: row.weight, reverse=True)[:QUEUES_SHOWN]
+    return {
+        "queues": sorted(shown, key=lambda row: row.name),
+        "all_queues": len(queues),
+        "sums": {name: sum(getattr(state, name) for state in states) for name in ("ready", "running", "scheduled")},
+        "at_least": frozenset[str]().union(*(state.at_least for state in states)),
+    }
 
 
-def _row(
-    name: str, active: Iterable[ActiveCount], ended: Iterable[Ended], alive: Iterable[RegisteredWorker], now: datetime
-) -> QueueRow:
-    own = [one for one in active if one.queue == name]
-    over = [one for one in ended if one.queue == name]
-
-    def waiting(status: Status) -> int:
-        return sum(one.jobs for one in own if one.status is status)
-
-    def finished(status: Status) -> int:
-        return sum(one.jobs for one in over if one.status is status)
-
-    ready = [one.oldest_due for one in own if one.status is Status.READY]
-    return QueueRow(
-        name=name,
-        ready=waiting(Status.READY),
-        running=waiting(Status.RUNNING),
-        scheduled=waiting(Status.SCHEDULED),
-        again=sum(one.again for one in own if one.status is not Status.RUNNING),
-        done=finished(Status.DONE),
-        failed=finished(Status.FAILED),
-        cancelled=finished(Status.CANCELLED),
-        waits=max(now - min(ready), timedelta(0)) if ready else None,
-        workers=sum(worker.queues is None or name in worker.queues for worker in alive),
+def _upcoming(schedules: Iterable[Schedule]) -> list[UpcomingRow]:
+    active = (
+        UpcomingRow(one.name, one.words, one.next_at) for one in schedules if one.state == "active" and one.next_at
     )
+    return sorted(active, key=lambda one: one.next_at)[:UPCOMING_SHOWN]
 
 
-def _warnings(queues: Iterable[QueueRow], workers: Iterable[RegisteredWorker], late: list[str]) -> list[str]:
-    found: list[str] = []
-    for queue in queues:
-        if queue.ready and not queue.workers:
-            found.append(f"Queue {queue.name}: {queue.ready:,} ready, and no worker serves it.")
-        elif queue.waits is not None and queue.waits > WAITS_LONG:
-            found.append(
-                f"Queue {queue.name}: a job has been ready for {queue.waits.total_seconds() / 60:,.0f} minutes."
-            )
+def _late(schedules: Iterable[Schedule], now: datetime) -> list[str]:
+    return [one.name for one in schedules if one.state == "active" and one.next_at and now - one.next_at > LATE]
+
+
+def _number(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _workers_health(workers: Sequence[RegisteredWorker]) -> Health:
+    alive = sum(worker.is_alive for worker in workers)
+    silent = sum(state_of(worker) == "silent" for worker in workers)
+    words = f"{alive} alive" + (f", {silent} silent" if silent else "")
+    return Health("workers", bool(alive) and not silent, words, "/workers")
+
+
+def _reaper_health(workers: Sequence[RegisteredWorker]) -> Health:
+    """Judged by what a reaper does, as none registers: it takes silent workers for dead, and their jobs from them."""
+    left = [worker for worker in workers if worker.beat_age_seconds > UNREAPED_SECONDS and worker.dead_at is None]
+    held = [worker for worker in workers if worker.dead_at is not None and worker.running]
+    if left:
+        return Health("reaper", False, f"{_number(len(left), 'silent worker')} not cleared away", "/workers")
+    if held:
+        return Health("reaper", True, f"recovers the jobs of {_number(len(held), 'dead worker')}", "/workers")
+    return Health("reaper", True, "nothing to recover", "/workers")
+
+
+def _scheduler_health(schedules: Sequence[Schedule], now: datetime) -> Health:
+    late = _late(schedules, now)
+    if late:
+        return Health("scheduler", False, f"{len(late)} late", "/schedules")
+    active = sum(one.state == "active" for one in schedules)
+    return Health("scheduler", True, f"{active} on time" if active else "no active schedule", "/schedules")
+
+
+def _clock_health(ahead: float) -> Health:
+    words = f"{abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} the database"
+    is_well = abs(ahead) <= SKEW_SECONDS
+    return Health("clock of this host", is_well, "agrees with the database" if is_well else words, "/system")
+
+
+def _schema_health(applied: Sequence[MigrationRow]) -> Health:
+    done = {one.version for one in applied}
+    missing = sum(one.version not in done for one in migrations())
+    words = f"version {max(done, default=0):04}" + (f", {_number(missing, 'migration')} missing" if missing else "")
+    return Health("schema", not missing, words, "/system")
+
+
+def _database_health(trouble: Sequence[str]) -> Health:
+    words = _number(len(trouble), "warning") if trouble else "no bloat, no long transaction"
+    return Health("database", not trouble, words, "/system")
+
+
+def _warnings(
+    health: Iterable[Health], workers: Iterable[RegisteredWorker], schedules: Iterable[Schedule], now: datetime
+) -> list[str]:
     silent = [worker.worker_id for worker in workers if state_of(worker) == "silent"]
+    late = _late(schedules, now)
+    found = []
     if silent:
         found.append(f"No sign of life for some seconds: {', '.join(silent[:5])}.")
     if late:
         found.append(f"Late schedules, which no worker has fired: {', '.join(late[:5])}.")
-    return found
+    told = ("workers", "scheduler", "database")
+    return found + [
+        f"{one.name.capitalize()}: {one.words}." for one in health if not one.is_well and one.name not in told
+    ]

@@ -151,6 +151,7 @@ async def act_on_system(visit: Visit) -> Response:
 KEYS_OF_PAGES: Final = (
     ("g then o", "overview"),
     ("g then j", "jobs"),
+    ("g then q", "queues"),
     ("g then e", "errors"),
     ("g then t", "tasks"),
     ("g then s", "schedules"),

@@ -12,24 +12,25 @@ from pqrun.errors import DeclarationError, OptionError, PayloadError
 from pqrun.handle import Call
 from pqrun.job.filter import JobFilter
 from pqrun.job.options import check_job_type, check_priority, check_queue
+from pqrun.job.pause import Pause
 from pqrun.job.record import JsonObject, JsonValue
 from pqrun.job.registered import RegisteredWorker
 from pqrun.job.state import Status
 from pqrun.store import acting
 from pqrun.store.acting import Act, act
 from pqrun.store.listing import browse
-from pqrun.store.pages import ActiveCount, Ended, count_active, count_ended, list_workers
+from pqrun.store.pages import ActiveCount, count_active, list_workers
+from pqrun.store.queues import find_pauses
 from pqrun.task import Task
+from pqrun.web.periods import PERIODS
 from pqrun.web.schema_form import Field, fields_of, payload_of, with_problems
 from pqrun.web.views.job import due_time
 from pqrun.web.views.jobs import listed, whole_number
+from pqrun.web.views.queues import change_pause
 from pqrun.web.visit import PageError, Visit
+from pqrun.web.volumes import Volume, read_volumes
 
 __all__ = ["act_on_task", "task_data", "tasks_data"]
-
-LATELY_SECONDS = 900.0
-"""What "lately" means on pages that count finished jobs: a quarter of an hour."""
-
 
 OPTIONS: Final = ("queue", "priority", "when")
 """Fields of the form beside the payload's."""
@@ -45,39 +46,48 @@ class TaskRow(NamedTuple):
     queue: str | None
     waiting: int
     running: int
-    done: int
-    failed: int
-    duration_ms: int | None
+    pause: Pause | None
+    volume: Volume
+    """What workers counted of it in the chosen time."""
 
 
 async def tasks_data(visit: Visit) -> Mapping[str, object]:
-    """All names: declared, waiting in the database, finished lately, or served by a worker."""
+    """All names: declared, waiting in the database, paused, counted in the chosen time, or served by a worker."""
     async with visit.reading() as session:
         counts = await count_active(session)
-        ended, is_ended_capped = await count_ended(session, LATELY_SECONDS)
         workers = await list_workers(session)
+        pauses = _of_tasks(await find_pauses(session))
+    counted = await read_volumes(visit, counts.now, "task")
     served = {name for worker in workers if worker.dead_at is None for name in worker.job_types}
-    names = {*visit.site.tasks, *served, *(one.job_type for one in counts.active), *(one.job_type for one in ended)}
-    rows = [_row(visit, name, counts.active, ended, served) for name in sorted(names) if not _is_own(visit, name)]
+    names = {*visit.site.tasks, *served, *pauses, *counted.by_key, *(one.job_type for one in counts.active)}
+    rows = [
+        _row(visit, name, counts.active, served, pauses.get(name), counted.of(name))
+        for name in sorted(names)
+        if not _is_own(visit, name)
+    ]
     return {
         "tasks": rows,
         "has_app": visit.site.app is not None,
         "is_capped": counts.is_capped,
-        "is_ended_capped": is_ended_capped,
+        "counted": counted,
+        "ranges": list(PERIODS),
         "now": counts.now,
     }
+
+
+def _of_tasks(pauses: Iterable[Pause]) -> dict[str, Pause]:
+    return {pause.name: pause for pause in pauses if pause.kind == "task"}
 
 
 def _is_own(visit: Visit, name: str) -> bool:
     return name.startswith("__") and name not in visit.site.tasks
 
 
-def _row(visit: Visit, name: str, active: Iterable[ActiveCount], ended: Iterable[Ended], served: set[str]) -> TaskRow:
+def _row(
+    visit: Visit, name: str, active: Iterable[ActiveCount], served: set[str], pause: Pause | None, volume: Volume
+) -> TaskRow:
     task = visit.site.tasks.get(name)
     own = [one for one in active if one.job_type == name]
-    over = [one for one in ended if one.job_type == name]
-    done = sum(one.jobs for one in over if one.status is Status.DONE)
-    spent = sum(one.jobs * (one.duration_ms or 0) for one in over if one.status is Status.DONE)
     return TaskRow(
         name=name,
         is_declared=task is not None,
@@ -85,9 +95,8 @@ def _row(visit: Visit, name: str, active: Iterable[ActiveCount], ended: Iterable
         queue=None if task is None else task.handler.queue,
         waiting=sum(one.jobs for one in own if one.status is not Status.RUNNING),
         running=sum(one.jobs for one in own if one.status is Status.RUNNING),
-        done=done,
-        failed=sum(one.jobs for one in over if one.status is Status.FAILED),
-        duration_ms=spent // done if done else None,
+        pause=pause,
+        volume=volume,
     )
 
 
@@ -103,24 +112,30 @@ def _name(visit: Visit) -> str:
         raise PageError(404, "Not found", "No task can have this name.") from None
 
 
-async def _data(visit: Visit, name: str, entered: "Entered | None") -> dict[str, object]:
+async def _data(visit: Visit, name: str, entered: "Entered | None", problem: str = "") -> dict[str, object]:
     async with visit.reading() as session:
         counts = await count_active(session)
-        ended, _ = await count_ended(session, LATELY_SECONDS)
         workers = await list_workers(session)
+        pause = _of_tasks(await find_pauses(session)).get(name)
         page = await browse(session, JobFilter(job_types=[name]), shown=10, now=counts.now)
         wanted = JobFilter(job_types=[name], statuses=[Status.FAILED])
         failed = await browse(session, wanted, shown=5, now=counts.now)
+    counted = await read_volumes(visit, page.now, "all", job_type=name)
     task = visit.site.tasks.get(name)
     serving = [worker for worker in workers if worker.dead_at is None and name in worker.job_types]
-    if task is None and not page.jobs and not serving:
+    if task is None and not page.jobs and not serving and pause is None and not counted.by_key:
         raise PageError(
             404, "Not found", f"No code here declares a task {name!r}, no worker serves it, and no job of late is its."
         )
     schema = None if task is None else schema_of(task)
     fields = entered.fields if entered is not None else fields_of(schema)
     return {
-        "task": _row(visit, name, counts.active, ended, {name} if serving else set()),
+        "task": _row(visit, name, counts.active, {name} if serving else set(), pause, counted.total),
+        "counted": counted,
+        "ranges": list(PERIODS),
+        "reason": visit.form.get("reason"),
+        "problem": problem,
+        "is_capped": counts.is_capped,
         "options": {} if task is None else options_of(task),
         "where": None if task is None else task.where,
         "about": "" if task is None else (task.__doc__ or "").strip(),
@@ -169,9 +184,20 @@ class Entered(NamedTuple):
 
 
 async def act_on_task(visit: Visit) -> Response:
-    """Make a job by hand; what the model refuses is told at its field."""
-    visit.must("enqueue")
+    """Pause and resume it, or make a job by hand; what the model refuses is told at its field."""
     name = _name(visit)
+    deed = visit.form.get("do")
+    if deed in ("pause", "resume"):
+        problem = await change_pause(visit, deed, "task", name)
+        if problem is not None:
+            return visit.render("task.html", await _data(visit, name, None, problem), 422)
+        back = visit.url("/tasks") if visit.form.get("back") == "list" else visit.name_url("tasks", name)
+        return visit.redirect(back)
+    return await _enqueue(visit, name)
+
+
+async def _enqueue(visit: Visit, name: str) -> Response:
+    visit.must("enqueue")
     app = visit.site.app
     task = visit.site.tasks.get(name)
     if app is None or task is None:

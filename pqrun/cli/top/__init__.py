@@ -1,0 +1,1 @@
+"""``pqrun top``: queues, throughput, workers and the slowest jobs, again and again."""
