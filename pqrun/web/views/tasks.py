@@ -120,7 +120,7 @@ async def _data(visit: Visit, name: str, entered: "Entered | None", problem: str
         page = await browse(session, JobFilter(job_types=[name]), shown=10, now=counts.now)
         wanted = JobFilter(job_types=[name], statuses=[Status.FAILED])
         failed = await browse(session, wanted, shown=5, now=counts.now)
-    counted = await read_volumes(visit, counts.now, "all", job_type=name)
+    counted = await read_volumes(visit, page.now, "all", job_type=name)
     task = visit.site.tasks.get(name)
     serving = [worker for worker in workers if worker.dead_at is None and name in worker.job_types]
     if task is None and not page.jobs and not serving and pause is None and not counted.by_key:
