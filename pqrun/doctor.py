@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from pqrun.errors import DatabaseUnavailableError, PqrunError, SchemaError, StoreError
-from pqrun.job.release import is_older_release
+from pqrun.job.release import newest_release
 from pqrun.job.storable import one_line
 from pqrun.store import PgJobStore, inspecting
 from pqrun.store.inspecting import Holder, KnownWorker, MissingRight, Server, Strays, TableState
@@ -297,10 +297,7 @@ def _of_old_code(alive: Sequence[KnownWorker]) -> list[Finding]:
 
 def _newer_version(worker: KnownWorker, alive: Sequence[KnownWorker]) -> str | None:
     """The newest pqrun among the living, if this worker's is older."""
-    newest = worker.version
-    for other in alive:
-        if is_older_release(newest, other.version):
-            newest = other.version
+    newest = newest_release([worker.version, *(other.version for other in alive)])
     return None if newest == worker.version else newest
 
 

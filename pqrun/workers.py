@@ -16,7 +16,7 @@ from pqrun.portal import Portal
 from pqrun.store import PgJobStore
 from pqrun.store import workers as rows
 
-__all__ = ["Which", "WorkerStacks", "Workers"]
+__all__ = ["Which", "WorkerStacks", "Workers", "await_stacks"]
 
 T = TypeVar("T")
 
@@ -42,6 +42,18 @@ class WorkerStacks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Stacks: TypeAlias = list[WorkerStacks]
+
+
+async def await_stacks(store: PgJobStore, told: _Asked, timeout: float) -> _Answers:
+    """Wait ``timeout`` seconds at most until all workers that were asked for stacks have answered; return what came, by the worker's id."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + timeout
+    asked, since = [one.worker for one in told], min(one.asked_at for one in told)
+    while True:
+        answers = await rows.find_stacks(store, asked, since)
+        if len(answers) == len(asked) or loop.time() >= until:
+            return answers
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 class Workers:
@@ -102,22 +114,12 @@ class Workers:
             raise OptionError(f"timeout: expected seconds, 0 or more; got {timeout!r:.80}")
         meant = {one.id: one.worker_id for one in await self._living(worker)}
         told = await rows.want(self._store, [*meant], wanted_text(stacks=uuid4().hex)) if meant else []
-        answers: _Answers = await self._answers(told, timeout) if told else {}
+        answers: _Answers = await await_stacks(self._store, told, timeout) if told else {}
         return [
             WorkerStacks(id=one.worker, worker_id=meant[one.worker], taken_at=at, text=text)
             for one in sorted(told)
             for at, text in [answers.get(one.worker, (None, None))]
         ]
-
-    async def _answers(self, told: _Asked, timeout: float) -> _Answers:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + timeout
-        asked, since = [one.worker for one in told], min(one.asked_at for one in told)
-        while True:
-            answers = await rows.find_stacks(self._store, asked, since)
-            if len(answers) == len(asked) or loop.time() >= until:
-                return answers
-            await asyncio.sleep(LOOK_SECONDS)
 
     async def _want(self, worker: Which, wanted: str) -> tuple[int, ...]:
         meant = [one.id for one in await self._living(worker)]

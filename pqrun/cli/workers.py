@@ -16,7 +16,7 @@ from pqrun.job.storable import one_line
 from pqrun.store import PgJobStore
 from pqrun.workers import Which, Workers, WorkerStacks
 
-__all__ = ["worker_state", "workers"]
+__all__ = ["workers"]
 
 HEADINGS = ("id", "name", "host", "pid", "version", "state", "beat", "since", "running", "at once", "queues", "tasks")
 
@@ -156,17 +156,6 @@ def _queues(worker: RegisteredWorker) -> str:
     return ",".join(f"{name}:{worker.slots[name]}" if name in worker.slots else name for name in worker.queues)
 
 
-def worker_state(worker: RegisteredWorker) -> str:
-    """Return how it is, in a word or two."""
-    if not worker.is_alive:
-        return "silent" if worker.dead_at is None else "dead"
-    if worker.is_draining:
-        return "draining"
-    if worker.fetching:
-        return "alive"
-    return "paused" if worker.wanted.get("fetching") is False else "claims nothing"
-
-
 def _tasks(worker: RegisteredWorker) -> list[str]:
     """The user's; those of pqrun itself every worker has."""
     return [name for name in worker.job_types if not name.startswith("__")]
@@ -179,7 +168,7 @@ def _cells(worker: RegisteredWorker) -> tuple[object, ...]:
         worker.hostname,
         worker.pid,
         worker.version,
-        worker_state(worker),
+        worker.state,
         f"{brief(worker.beat_age_seconds)} ago",
         instant(worker.started_at.replace(microsecond=0)),
         worker.running,
@@ -196,7 +185,7 @@ def _facts(worker: RegisteredWorker) -> dict[str, object]:
         "host": worker.hostname,
         "pid": worker.pid,
         "version": worker.version,
-        "state": worker_state(worker),
+        "state": worker.state,
         "fetching": worker.fetching,
         "queues": worker.queues,
         "slots": worker.slots,

@@ -46,3 +46,19 @@ class RegisteredWorker(msgspec.Struct, frozen=True, kw_only=True):
     def is_draining(self) -> bool:
         """Whether it was told to end, and has not yet."""
         return self.wanted.get("drain") is True
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it was told to claim nothing; it follows with its next sign of life, see ``fetching``."""
+        return self.wanted.get("fetching") is False
+
+    @property
+    def state(self) -> str:
+        """How it is, in a word or two: ``alive``, ``paused``, ``claims nothing``, ``draining``, ``silent`` or ``dead``."""
+        if not self.is_alive:
+            return "silent" if self.dead_at is None else "dead"
+        if self.is_draining:
+            return "draining"
+        if self.fetching:
+            return "alive"
+        return "paused" if self.is_paused else "claims nothing"

@@ -1,9 +1,10 @@
 """Which of two versions of pqrun is the older one: as much of PEP 440 as pqrun's own versions use."""
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["is_older_release"]
+__all__ = ["is_older_release", "newest_release"]
 
 _RELEASE: Final = re.compile(
     r"(\d{1,9}(?:\.\d{1,9})*)(?:\.?(dev|a|b|rc|post)(\d{1,9}))?(?:\+.*)?", re.DOTALL | re.ASCII
@@ -19,6 +20,15 @@ def is_older_release(one: str | None, other: str | None) -> bool:
         return True
     older = _key(one)
     return older is not None and older < newer
+
+
+def newest_release(versions: Iterable[str | None]) -> str | None:
+    """Return the newest of these, the first of several that are; None where all are None, or there are none."""
+    newest: str | None = None
+    for version in versions:
+        if is_older_release(newest, version):
+            newest = version
+    return newest
 
 
 def _key(version: str) -> tuple[tuple[int, ...], int, int] | None:

@@ -11,14 +11,28 @@ from pqrun.job.outcome import CancelOutcome
 from pqrun.job.pause import PauseKind
 from pqrun.job.record import NewJob
 from pqrun.job.state import ACTIVE, FINISHED, Status
-from pqrun.store import intervening, operations
+from pqrun.store import intervening, operations, workers
 from pqrun.store.enqueueing import insert_or_find
 from pqrun.store.link import Session, repeated
 from pqrun.store.pages import ACT_SETTINGS, writing
 from pqrun.store.pg import PgJobStore
 from pqrun.store.queues import PAUSE_SETTINGS, patiently
+from pqrun.store.workers import Told
 
-__all__ = ["Act", "Did", "act", "cancel", "delete", "enqueue", "pause", "relane", "reschedule", "resume", "retry"]
+__all__ = [
+    "Act",
+    "Did",
+    "act",
+    "cancel",
+    "delete",
+    "enqueue",
+    "pause",
+    "relane",
+    "reschedule",
+    "resume",
+    "retry",
+    "tell_worker",
+]
 
 OUTCOME_MAX = 500
 """Characters of a reason that the log keeps."""
@@ -139,3 +153,17 @@ async def pause(store: PgJobStore, actor: str, kind: PauseKind, name: str, reaso
 async def resume(session: Session, kind: PauseKind, name: str) -> Did:
     """End the pause of a queue or a task."""
     return Did("resumed" if await session.run("resume", kind, name) else "was not paused", jobs=0)
+
+
+async def tell_worker(store: PgJobStore, note: Act, worker: int, wanted: str, words: str) -> Told:
+    """Write what is wanted of a worker, and note it in these words; raises ArgumentsError for one that has ended or was taken for dead."""
+    told: list[Told] = []
+
+    async def do(session: Session) -> Did:
+        told[:] = await workers.want(session, [worker], wanted)
+        if not told:
+            raise ArgumentsError(f"worker {worker} has ended, or was taken for dead: nobody would follow")
+        return Did(words, jobs=0)
+
+    await act(store, note, do)
+    return told[0]

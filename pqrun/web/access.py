@@ -26,9 +26,10 @@ class Role(IntEnum):
     VIEWER = 1
     """Reads, and changes nothing."""
     OPERATOR = 2
-    """Retries, cancels, moves and makes jobs; pauses and resumes queues, tasks and schedules; runs and skips schedules."""
+    """Retries, cancels, moves and makes jobs; pauses and resumes queues, tasks, schedules and workers; runs and skips schedules;
+    asks workers for stacks."""
     ADMIN = 3
-    """Deletes jobs, purges queues, runs retention, changes and removes schedules."""
+    """Deletes jobs, purges queues, runs retention, changes and removes schedules, drains workers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,11 +57,13 @@ ACTIONS: Final[Mapping[str, Role]] = {
     "resume": Role.OPERATOR,
     "run": Role.OPERATOR,
     "skip": Role.OPERATOR,
+    "stacks": Role.OPERATOR,
     "delete": Role.ADMIN,
     "purge": Role.ADMIN,
     "edit": Role.ADMIN,
     "remove": Role.ADMIN,
     "cleanup": Role.ADMIN,
+    "drain": Role.ADMIN,
 }
 """Every action of the pages, and the least role that may."""
 

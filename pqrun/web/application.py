@@ -36,7 +36,7 @@ from pqrun.web.views.queues import act_on_queue, queue_data, queues_data
 from pqrun.web.views.schedules import act_on_schedule, schedule_data, schedules_data
 from pqrun.web.views.system import act_on_system, help_data, system_data
 from pqrun.web.views.tasks import act_on_task, task_data, tasks_data
-from pqrun.web.views.workers import worker_data, workers_data
+from pqrun.web.views.workers import act_on_worker, worker_data, workers_data
 from pqrun.web.visit import PageError, Visit
 
 __all__ = ["create_app"]
@@ -128,7 +128,7 @@ def _routes(site: Site, pulse: Pulse) -> list[Route | Mount]:
         ("/schedules", "schedules", schedules_data, None),
         ("/schedules/{name:path}", "schedule", schedule_data, act_on_schedule),
         ("/workers", "workers", workers_data, None),
-        ("/workers/{id:int}", "worker", worker_data, None),
+        ("/workers/{id:int}", "worker", worker_data, act_on_worker),
         ("/operations", "operations", operations_data, None),
         ("/operations/{id:int}", "operation", operation_data, act_on_operation),
         ("/system", "system", system_data, act_on_system),

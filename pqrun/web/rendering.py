@@ -26,6 +26,8 @@ ICONS: Final[Mapping[str, str]] = {
     "alive": "●",
     "silent": "◌",
     "dead": "✕",
+    "draining": "■",
+    "claims nothing": "‖",
     "active": "▶",
     "paused": "‖",
     "orphaned": "⊘",
@@ -159,7 +161,7 @@ def badge(state: Status | str) -> Markup:
     """Return a state as text with a sign, told apart without colour."""
     name = str(state)
     return Markup('<span class="badge {}"><span aria-hidden="true">{}</span> {}</span>').format(
-        f"is-{name.lower()}", ICONS.get(name, "•"), name.lower()
+        f"is-{name.lower().replace(' ', '-')}", ICONS.get(name, "•"), name.lower()
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pqrun.job.release import is_older_release
+from pqrun.job.release import is_older_release, newest_release
 
 IN_ORDER = ["0.9", "0.10.0.dev1", "0.10.0a1", "0.10.0b2", "0.10.0rc1", "0.10", "0.10.0.post1", "0.10.1", "1.0.0+local"]
 
@@ -29,3 +29,9 @@ def test_one_that_does_not_say_is_older_than_any_that_does() -> None:
     assert is_older_release(None, "0.1")
     assert not is_older_release("0.1", None)
     assert not is_older_release(None, None)
+
+
+def test_the_newest_is_found_whatever_the_order() -> None:
+    assert newest_release([None, *reversed(IN_ORDER), "strange"]) == IN_ORDER[-1]
+    assert newest_release([None, None]) is None
+    assert newest_release([]) is None

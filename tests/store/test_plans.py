@@ -372,6 +372,15 @@ async def test_the_longest_running_are_found_among_those_that_run(seeded: str, g
 
 
 @modes
+async def test_what_stands_out_of_a_task_is_found_among_what_ended_last(seeded: str, generic: bool) -> None:
+    async with explaining(seeded, kept=True) as explainer:
+        plan = await explainer.plan("find_notable", "t", 1_000, 10, 5, generic=generic)
+        assert set(plan.indexes) == {"jobs_finished_at"}, plan.text
+        assert not plan.scanned & {"jobs_finished"}, plan.text
+        assert plan.buffers < 2 * 1_000, plan.text
+
+
+@modes
 async def test_lost_jobs_are_found_by_their_worker(seeded: str, generic: bool) -> None:
     async with explaining(seeded, kept=True) as explainer:
         plan = await explainer.plan("find_lost", 500, generic=generic)

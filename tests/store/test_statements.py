@@ -317,6 +317,10 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "running_seconds": "float8",
         },
     ),
+    "find_notable": (
+        "text int4 int4 int4",
+        {"kind": "text", "id": "int8", "looked": "int8", "since": "timestamptz"},
+    ),
     "find_schedules": (
         "text[]",
         {

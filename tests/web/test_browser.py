@@ -21,7 +21,7 @@ from tests.support.leasing import Leases
 from tests.support.rows import make_job
 from tests.support.waiting import DEADLINE_SECONDS
 from tests.web.conftest import Pages, opened
-from tests.web.shop import add_statistics, fill_more
+from tests.web.shop import HOSTILE, add_statistics, fill_more
 
 AXE = Path(__file__).with_name("axe.min.js").read_text("utf-8")
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
@@ -113,7 +113,13 @@ def main_paths(ids: dict[str, int]) -> list[str]:
             "/ops/schedules/nightly",
             "/ops/workers",
         ),
-        *(f"/ops/workers/{ids['worker']}", "/ops/operations", "/ops/system?examine=1", "/ops/help"),
+        *(
+            f"/ops/workers/{ids['worker']}",
+            f"/ops/workers/{ids['worker']}?asked=2099-01-01T00:00:00Z",
+            "/ops/operations",
+            "/ops/system?examine=1",
+            "/ops/help",
+        ),
     ]
 
 
@@ -129,6 +135,10 @@ async def test_no_page_breaks_a_rule_of_accessibility_or_is_wider_than_its_windo
     ids = {**pages.ids, **await fill_more(pages.connection)}
     for ago in (3, 4, 9, 20):  # so that the charts have something in them
         await add_statistics(pages.jobs.store, pages.ids["worker"], done=40 - ago, failed=ago, minutes_ago=ago)
+    await pages.connection.execute(
+        "UPDATE pqrun.workers SET stacks = $1, stacks_at = now(), version = '0.1', wanted = '{\"fetching\": false}'",
+        f"1 running\n\njob 1 {'long_' * 60}\n  {HOSTILE}",
+    )
     async with tab(browser, pages, color_scheme="light", bypass_csp=True, reduced_motion="reduce") as page:
         for path in main_paths(ids)[part::PARTS]:
             await page.emulate_media(color_scheme="light")

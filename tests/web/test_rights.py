@@ -54,6 +54,8 @@ async def test_no_page_has_an_inline_script_or_style(pages: Pages, ann: Browser)
         "/queues",
         "/queues/mail",
         "/schedules/nightly",
+        "/workers",
+        f"/workers/{pages.ids['worker']}",
         "/system",
         "/help",
     ):
@@ -82,6 +84,8 @@ async def test_a_viewer_gets_no_form_and_is_refused_with_one(pages: Pages, ann: 
             "/queues",
             "/queues/mail",
             "/schedules/nightly",
+            "/workers",
+            f"/workers/{pages.ids['worker']}",
         ):
             assert 'method="post"' not in await viewer.get(path), path
         token = await ann.token("/jobs")
@@ -96,6 +100,10 @@ async def test_a_viewer_gets_no_form_and_is_refused_with_one(pages: Pages, ann: 
             ("/jobs", {"do": "delete", "id": "1"}),
             ("/tasks/add", {"field.a": "1"}),
             ("/schedules/nightly", {"do": "pause"}),
+            (f"/workers/{pages.ids['worker']}", {"do": "pause"}),
+            (f"/workers/{pages.ids['worker']}", {"do": "resume"}),
+            (f"/workers/{pages.ids['worker']}", {"do": "drain", "sure": "yes"}),
+            (f"/workers/{pages.ids['worker']}", {"do": "stacks"}),
         ):
             answer = await viewer.client.post("/ops" + path, data={"_token": token, **fields}, headers=GENUINE)
             assert answer.status_code == 403, (path, answer.text)

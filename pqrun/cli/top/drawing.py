@@ -10,7 +10,6 @@ from pqrun.cli.queues import HEADINGS as QUEUE_HEADINGS
 from pqrun.cli.queues import queue_cells
 from pqrun.cli.showing import table
 from pqrun.cli.top.frame import Frame
-from pqrun.cli.workers import worker_state
 from pqrun.job.moments import brief
 from pqrun.job.registered import RegisteredWorker
 from pqrun.job.storable import one_line
@@ -88,7 +87,7 @@ def _worker(worker: RegisteredWorker) -> Sequence[object]:
         worker.worker_id,
         worker.id,
         worker.version,
-        worker_state(worker),
+        worker.state,
         f"{worker.running}{at_once}",
         f"{brief(max(worker.beat_age_seconds, 0.0))} ago",
     )

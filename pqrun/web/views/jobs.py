@@ -1,6 +1,6 @@
 """The list of jobs: a query, what it finds, and actions on what was chosen or on all that match."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from pqrun.errors import OptionError, QueryError
 from pqrun.job.filter import TIMES, JobFilter
+from pqrun.job.listing import JobLine
 from pqrun.job.query import parse_query, query_text
 from pqrun.store import operations
 from pqrun.store.listing import JobPage, Order, browse, orders
@@ -131,16 +132,20 @@ def chosen_columns(visit: Visit) -> list[str]:
 
 
 def listed(visit: Visit, page: JobPage) -> JobPage:
-    """Leave out of the rows what the visitor may not see; of an error its one line stays."""
-    jobs = [
+    """Leave out of a page what the visitor may not see."""
+    return page._replace(jobs=shown_lines(visit, page.jobs))
+
+
+def shown_lines(visit: Visit, jobs: Sequence[JobLine]) -> list[JobLine]:
+    """Leave out of rows what the visitor may not see; of an error its one line stays."""
+    return [
         msgspec.structs.replace(
             job,
             last_error=show_error(visit, job.job_type, job.error_summary).text,
             dedupe_key=job.dedupe_key if visit.sees_payloads else None,
         )
-        for job in page.jobs
+        for job in jobs
     ]
-    return page._replace(jobs=jobs)
 
 
 _GROUPS: Final = (

@@ -18,7 +18,6 @@ from pqrun.web.views.errors import group_rows
 from pqrun.web.views.queues import queue_rows, queue_warnings
 from pqrun.web.views.schedules import LATE
 from pqrun.web.views.system import database_warnings
-from pqrun.web.views.workers import state_of
 from pqrun.web.visit import Visit
 from pqrun.web.volumes import Counted, read_volumes
 
@@ -84,7 +83,7 @@ async def overview_data(visit: Visit) -> Mapping[str, object]:
         "health": health,
         "alive": [worker for worker in workers if worker.is_alive],
         "silent": [worker for worker in workers if not worker.is_alive],
-        "states": {worker.id: state_of(worker) for worker in workers},
+        "states": {worker.id: worker.state for worker in workers},
         "errors": group_rows(visit, groups),
         "upcoming": _upcoming(known.schedules),
         "schedules": len(known.schedules),
@@ -123,7 +122,7 @@ def _number(number: int, what: str) -> str:
 
 def _workers_health(workers: Sequence[RegisteredWorker]) -> Health:
     alive = sum(worker.is_alive for worker in workers)
-    silent = sum(state_of(worker) == "silent" for worker in workers)
+    silent = sum(worker.state == "silent" for worker in workers)
     words = f"{alive} alive" + (f", {silent} silent" if silent else "")
     return Health("workers", bool(alive) and not silent, words, "/workers")
 
@@ -168,7 +167,7 @@ def _database_health(trouble: Sequence[str]) -> Health:
 def _warnings(
     health: Iterable[Health], workers: Iterable[RegisteredWorker], schedules: Iterable[Schedule], now: datetime
 ) -> list[str]:
-    silent = [worker.worker_id for worker in workers if state_of(worker) == "silent"]
+    silent = [worker.worker_id for worker in workers if worker.state == "silent"]
     late = _late(schedules, now)
     found = []
     if silent:

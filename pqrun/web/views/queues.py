@@ -22,7 +22,6 @@ from pqrun.store.queues import find_pauses, find_queues
 from pqrun.web import operating
 from pqrun.web.operating import Wish
 from pqrun.web.periods import PERIODS
-from pqrun.web.views.workers import state_of
 from pqrun.web.visit import PageError, Visit
 from pqrun.web.volumes import Counted, Volume, read_volumes
 
@@ -164,7 +163,7 @@ async def _data(visit: Visit, name: str, problems: Mapping[str, str]) -> dict[st
 def serving(workers: Iterable[RegisteredWorker], queue: str) -> list[Serving]:
     """Return the living workers that serve a queue, and with how many slots."""
     return [
-        Serving(worker, state_of(worker), _slots(worker, queue), queue in worker.slots)
+        Serving(worker, worker.state, _slots(worker, queue), queue in worker.slots)
         for worker in workers
         if worker.dead_at is None and (worker.queues is None or queue in worker.queues)
     ]

@@ -21,11 +21,12 @@ from pqrun.store.acting import Act, act
 from pqrun.store.listing import browse
 from pqrun.store.pages import ActiveCount, count_active, list_workers
 from pqrun.store.queues import find_pauses
+from pqrun.store.task_pages import find_notable
 from pqrun.task import Task
 from pqrun.web.periods import PERIODS
 from pqrun.web.schema_form import Field, fields_of, payload_of, with_problems
 from pqrun.web.views.job import due_time
-from pqrun.web.views.jobs import listed, whole_number
+from pqrun.web.views.jobs import listed, shown_lines, whole_number
 from pqrun.web.views.queues import change_pause
 from pqrun.web.visit import PageError, Visit
 from pqrun.web.volumes import Volume, read_volumes
@@ -118,9 +119,8 @@ async def _data(visit: Visit, name: str, entered: "Entered | None", problem: str
         workers = await list_workers(session)
         pause = _of_tasks(await find_pauses(session)).get(name)
         page = await browse(session, JobFilter(job_types=[name]), shown=10, now=counts.now)
-        wanted = JobFilter(job_types=[name], statuses=[Status.FAILED])
-        failed = await browse(session, wanted, shown=5, now=counts.now)
-    counted = await read_volumes(visit, page.now, "all", job_type=name)
+        notable = await find_notable(session, name, slowest=10, failed=5)
+    counted = await read_volumes(visit, counts.now, "all", job_type=name)
     task = visit.site.tasks.get(name)
     serving = [worker for worker in workers if worker.dead_at is None and name in worker.job_types]
     if task is None and not page.jobs and not serving and pause is None and not counted.by_key:
@@ -144,7 +144,9 @@ async def _data(visit: Visit, name: str, entered: "Entered | None", problem: str
         "entered": entered or Entered(fields, "{}", dict.fromkeys(OPTIONS, ""), ()),
         "workers": [_worker(worker) for worker in serving],
         "page": listed(visit, page),
-        "failed": listed(visit, failed),
+        "failed": shown_lines(visit, notable.failed),
+        "slowest": shown_lines(visit, notable.slowest),
+        "ended": {"looked": notable.looked, "since": notable.since, "is_cut": notable.is_cut},
         "has_app": visit.site.app is not None,
         "now": page.now,
     }
