@@ -74,7 +74,6 @@ COUNT_ROWS: Final = 20_000
 """Jobs that are counted by state: some 15 ms."""
 
 HISTORY_ROWS: Final = 20_000
-
 RUNNING_SHOWN: Final = 200
 SCHEDULES_SHOWN: Final = 6
 

@@ -80,8 +80,8 @@ def environment(functions: Mapping[str, object]) -> Environment:
         "json_text": json_text,
         "hours": hours,
     }
-    made.globals |= functions
     made.globals["job_columns"] = JOB_COLUMNS
+    made.globals |= functions
     return made
 
 

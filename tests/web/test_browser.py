@@ -101,11 +101,11 @@ def main_paths(ids: dict[str, int]) -> list[str]:
             "/ops/jobs/987654",
         ),
         *(
-            "/ops/queues",
-            "/ops/queues/mail",
             f"/ops/jobs?q=state:failed&sort=ended{ALL_COLUMNS}",
             f"/ops/jobs/{ids['child']}",
             f"/ops/operations/{ids['operation']}",
+            "/ops/queues",
+            "/ops/queues/mail",
             "/ops/errors",
             "/ops/tasks",
             "/ops/tasks/send_email",
@@ -132,9 +132,9 @@ async def test_no_page_breaks_a_rule_of_accessibility_or_is_wider_than_its_windo
     browser: Chromium, pages: Pages, part: int
 ) -> None:
     """Each page is loaded once: light and wide as it comes, then dark and narrow."""
+    ids = {**pages.ids, **await fill_more(pages.connection)}
     for ago in (3, 4, 9, 20):  # so that the charts have something in them
         await add_statistics(pages.jobs.store, pages.ids["worker"], done=40 - ago, failed=ago, minutes_ago=ago)
-    ids = {**pages.ids, **await fill_more(pages.connection)}
     await pages.connection.execute(
         "UPDATE pqrun.workers SET stacks = $1, stacks_at = now(), version = '0.1', wanted = '{\"fetching\": false}'",
         f"1 running\n\njob 1 {'long_' * 60}\n  {HOSTILE}",
