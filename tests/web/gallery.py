@@ -1,12 +1,17 @@
 """A shop whose jobs a real worker runs, and the hour before it: what the pictures of the documentation show."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
+from types import FunctionType
+from typing import TypeVar
 
 import asyncpg
 from pydantic import BaseModel, Field
 
 from pqrun import App, JobContext
+
+F = TypeVar("F", bound=Callable[..., object])
 
 HOUR_SQL = """
 INSERT INTO pqrun.statistics (minute, worker, queue, job_type, started, arrived, done, failed, retrying, snoozed, cancelled, lost,
@@ -24,6 +29,17 @@ SELECT date_trunc('minute', clock_timestamp()) - m * interval '1 minute', 1, k.q
 """Rates that rise and fall over an hour, some of them failing."""
 
 
+SOURCE = "/srv/shop/jobs.py"
+"""Where the code of a shop would be, in the tracebacks that are shown."""
+
+
+def deployed(function: F) -> F:
+    """Let a handler be from there."""
+    assert isinstance(function, FunctionType)
+    function.__code__ = function.__code__.replace(co_filename=SOURCE)
+    return function
+
+
 class Welcome(BaseModel):
     """A mail to a new customer."""
 
@@ -37,12 +53,14 @@ def make_shop(dsn: str) -> App[None]:
     jobs = App(dsn=dsn, name="shop")
 
     @jobs.task(payload=Welcome, queue="mail", max_attempts=3, timeout=30, dedupe_key="welcome:{user_id}")
+    @deployed
     async def send_email(ctx: JobContext, payload: Welcome) -> dict[str, str]:
         if payload.user_id % 7 == 0:
             raise ConnectionError("smtp.example.org: connection refused")
         return {"message_id": f"m-{payload.user_id}"}
 
     @jobs.task(max_attempts=1)
+    @deployed
     async def charge_card(ctx: JobContext, order: int, amount: float = 9.5) -> dict[str, float]:
         if order % 9 == 0:
             raise ValueError(f"order {order} has no card")
