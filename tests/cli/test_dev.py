@@ -235,6 +235,19 @@ async def test_the_worker_ends_with_a_parent_that_is_killed(dsn: str, tmp_path: 
         await wait_until(lambda: not processes_of(tmp_path))
 
 
+async def test_a_handler_that_blocks_the_loop_does_not_outlive_a_parent_that_is_killed(
+    dsn: str, tmp_path: Path
+) -> None:
+    write(tmp_path, "import time; time.sleep(3600)\n    return {}")
+    env = environment(PQRUN_DSN=dsn)
+    async with running("dev", "app:jobs", "--no-pages", env=env, cwd=tmp_path) as dev:
+        await begun(dev)
+        await run_command("defer", "app:jobs", "tell", env=env, cwd=tmp_path)
+        await dev.wait_line("the event loop has been blocked")
+        dev.process.kill()
+        await wait_until(lambda: not processes_of(tmp_path))
+
+
 async def test_without_reload_it_ends_with_its_worker(dsn: str, tmp_path: Path) -> None:
     write(tmp_path, "this is no Python")
     code, output = await run_command("dev", "app:jobs", "--no-reload", env=environment(PQRUN_DSN=dsn), cwd=tmp_path)

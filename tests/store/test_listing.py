@@ -13,7 +13,10 @@ from pqrun.job.state import Status
 from pqrun.store import PgJobStore, listing
 from tests.support.rows import make_job
 
-NOW = datetime.now(UTC) - timedelta(minutes=1)
+
+def ago(minutes: int) -> datetime:
+    """So long ago as seen from here, not from where the tests began."""
+    return datetime.now(UTC) - timedelta(minutes=minutes + 1)
 
 
 async def all_pages(store: PgJobStore, wanted: JobFilter, limit: int) -> list[list[int]]:
@@ -55,7 +58,7 @@ async def test_jobs_come_newest_first_and_the_pages_make_the_whole(
     store: PgJobStore, connection: asyncpg.Connection, query: str, names: str, limit: int
 ) -> None:
     made: dict[int, str] = {}
-    for name, ago, queue in (
+    for name, minutes, queue in (
         ("f1", 1, "default"),
         ("f2", 120, "mail"),
         ("r1", 0, "default"),
@@ -65,7 +68,7 @@ async def test_jobs_come_newest_first_and_the_pages_make_the_whole(
         ("r2", 0, "default"),
     ):
         status = {"f": Status.FAILED, "r": Status.READY, "d": Status.DONE, "s": Status.SCHEDULED}[name[0]]
-        ended = {"finished_at": NOW - timedelta(minutes=ago)} if status.is_finished else {}
+        ended = {"finished_at": ago(minutes)} if status.is_finished else {}
         made[await make_job(connection, status=status, queue=queue, **ended)] = name
     pages = await all_pages(store, parse_query(query), limit)
     assert [made[job_id] for page in pages for job_id in page] == names.split()
@@ -74,7 +77,7 @@ async def test_jobs_come_newest_first_and_the_pages_make_the_whole(
 
 @pytest.mark.usefixtures("rows_looked_at")
 async def test_jobs_that_ended_at_one_instant_are_all_listed(store: PgJobStore, connection: asyncpg.Connection) -> None:
-    ids = [await make_job(connection, status=Status.FAILED, finished_at=NOW) for _ in range(7)]
+    ids = [await make_job(connection, status=Status.FAILED, finished_at=ago(0)) for _ in range(7)]
     pages = await all_pages(store, parse_query("finished_after:1d"), 3)
     assert [job_id for page in pages for job_id in page] == ids[::-1]
 

@@ -1,6 +1,7 @@
 """The process with the worker of ``pqrun dev``, and the web pages beside it: started anew after each change, ended with its parent.
 
-It ends, in order, at SIGTERM and when its standard input ends: that is a pipe from its parent, which closes however the parent dies.
+It ends, in order, at SIGTERM and when its standard input ends: that is a pipe from its parent, which closes however the parent dies. A
+handler that blocks the event loop cannot keep it then.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +23,9 @@ from pqrun.errors import PqrunError
 from pqrun.worker import Worker
 
 __all__ = ["main"]
+
+PARTING_SECONDS = 5.0
+"""For an orderly end without a parent: beyond, a handler blocks the loop, and nobody is left who would kill the process."""
 
 GRACE = timedelta(seconds=1)
 """For running jobs when the code has changed: they are released then, and run again with the new code."""
@@ -54,6 +59,8 @@ def _stop_with_parent(loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
         while os.read(sys.stdin.fileno(), 1024):
             pass
         loop.call_soon_threadsafe(worker.stop)
+        time.sleep(PARTING_SECONDS)  # the process ends meanwhile, and this thread with it
+        os._exit(1)
 
     threading.Thread(target=wait, name="pqrun-parent", daemon=True).start()
 
