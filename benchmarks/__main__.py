@@ -36,6 +36,7 @@ MEASUREMENTS = {
         "benchmarks.model_check", "Predict the rate of a worker far from its database, and measure it."
     ),
     "options": Measurement("benchmarks.options", "What options cost that are set and do nothing."),
+    "pages": Measurement("benchmarks.pages", "Time of each web page beside ten million jobs."),
     "plots": Measurement("benchmarks.plots", "Draw the results as SVG."),
     "producers": Measurement(
         "benchmarks.producers", "Defers per second, single and many, beside raw inserts and COPY."
