@@ -1,6 +1,7 @@
 """``pqrun bench``: how fast this machine and this database do jobs that do nothing."""
 
 import asyncio
+import json
 import os
 import platform
 import secrets
@@ -70,19 +71,23 @@ def bench(
         str | None,
         typer.Option(metavar="DSN", help="Measure this database (default: one of its own; no variable counts)."),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of a table.")] = False,
 ) -> None:
     """Drain jobs that do nothing and print rates and latencies.
 
     Without --dsn on a durable PostgreSQL of its own, in a private folder; with it in a schema that is dropped afterwards.
     """
-    console = Console(highlight=False)
+    console = Console(highlight=False, stderr=as_json)
     with Interrupts() as interrupts, ExitStack() as stack:
         if dsn is None:
             server, _ = stack.enter_context(embedded_server(None))
             measured = interrupts.run(_measure(server.dsn, jobs, concurrency, console))
         else:
             measured = interrupts.run(_measure(require_dsn(dsn, os.environ), jobs, concurrency, console))
-    _report(measured, jobs, concurrency, console)
+    if as_json:
+        typer.echo(json.dumps(_as_json(measured, jobs, concurrency)))
+    else:
+        _report(measured, jobs, concurrency, console)
 
 
 class _Bench:
@@ -190,6 +195,19 @@ def _report(measured: Measured, jobs: int, concurrency: int, console: Console) -
     for name, value in measured.settings.items():
         table.add_row(name, value)
     console.print(table)
+
+
+def _as_json(measured: Measured, jobs: int, concurrency: int) -> dict[str, object]:
+    p50, p95 = _p50_p95(measured.latencies)
+    return {
+        "jobs": jobs,
+        "concurrency": concurrency,
+        "defer_many_per_second": measured.defer_rate,
+        "drain_per_second": measured.drain_rate,
+        "defer_to_start_seconds": {"p50": p50, "p95": p95},
+        "python": platform.python_version(),
+        "settings": measured.settings,
+    }
 
 
 def _p50_p95(values: list[float]) -> tuple[float, float]:

@@ -1,5 +1,6 @@
 """``pqrun bench``: small, for its shape; what it measures is printed, not judged."""
 
+import json
 import re
 import signal
 
@@ -24,8 +25,12 @@ async def test_bench_measures_on_a_durable_database_of_its_own() -> None:
 
 
 async def test_bench_on_a_given_database_leaves_it_as_it_was(empty_dsn: str) -> None:
-    code, output = await run_command("bench", "--jobs", "100", "--concurrency", "5", "--dsn", empty_dsn)
+    code, output = await run_command("bench", "--jobs", "100", "--concurrency", "5", "--dsn", empty_dsn, "--json")
     assert code == 0, output
+    measured = json.loads(output[output.index("{") :])
+    assert (measured["jobs"], measured["concurrency"]) == (100, 5)
+    assert measured["settings"]["fsync"] in ("on", "off")
+    assert 0 < measured["defer_to_start_seconds"]["p50"] <= measured["defer_to_start_seconds"]["p95"]
     assert await schemas(empty_dsn) == []
 
 

@@ -1,5 +1,6 @@
 """``pqrun migrate``."""
 
+import json
 from pathlib import Path
 
 import asyncpg
@@ -17,6 +18,14 @@ APPLIED = "\n".join(f"applied {migration.version:04} {migration.name}" for migra
 async def test_migrate_tells_each_migration_and_then_that_all_is_up_to_date(empty_dsn: str) -> None:
     assert await run_command("migrate", "--dsn", empty_dsn) == (0, APPLIED)
     assert await run_command("migrate", "--dsn", empty_dsn) == (0, "schema pqrun is up to date")
+
+
+async def test_json_lists_what_was_applied(empty_dsn: str) -> None:
+    code, output = await run_command("migrate", "--dsn", empty_dsn, "--json")
+    assert code == 0
+    listed = [{"version": migration.version, "name": migration.name} for migration in migrations()]
+    assert json.loads(output) == {"schema": "pqrun", "applied": listed}
+    assert await run_command("migrate", "--dsn", empty_dsn, "--json") == (0, '{"schema": "pqrun", "applied": []}')
 
 
 @pytest.mark.parametrize("name", ["PQRUN_DSN", "DATABASE_URL"])
