@@ -61,7 +61,9 @@ async def test_a_report_rewrites_neither_the_job_nor_an_index(link: KeptLink, co
     await link.close()  # a session tells what it did at its end
     query = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'progress'"
     async with asyncio.timeout(30):
-        while not (counted := await connection.fetchrow(query)) or counted["n_tup_upd"] < 19 * 50:  # it may tell in parts
+        while (
+            not (counted := await connection.fetchrow(query)) or counted["n_tup_upd"] < 19 * 50
+        ):  # it may tell in parts
             await connection.execute("SELECT pg_stat_clear_snapshot()")
     assert counted["n_tup_upd"] == 19 * 50
     assert counted["n_tup_hot_upd"] > 0.9 * counted["n_tup_upd"]
