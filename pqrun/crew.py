@@ -94,15 +94,7 @@ class Crew:
         reporter = Reporter(work, events=events, policy=policy)
         around = Surroundings(store, worker_id, state, work, backoff, NewerJobs(events), reporter)
         self._executor = self._build_executor(handlers, around, is_ack_sync, tally)
-        self._fetcher = Fetcher(
-            work,
-            self._executor,
-            unwritten=self._settler.unwritten,
-            serving=serving,
-            idle_policy=idle_policy,
-            events=events,
-            policy=policy,
-        )
+        self._fetcher = self._build_fetcher(idle_policy, policy)
         self._renewer = Renewer(work, self._executor, events=events, policy=policy)
         sweeper = Sweeper(work, events=events, policy=policy)
         self._services = [self._settler.service, self._renewer.service, reporter.service, sweeper.service]
@@ -144,6 +136,17 @@ class Crew:
             is_backlogged=lambda: self._settler.is_full,
             on_start=None if tally is None else tally.started,
             on_done=None if tally is None else tally.done,
+        )
+
+    def _build_fetcher(self, idle_policy: IdlePollPolicy, policy: LoopErrorPolicy) -> Fetcher:
+        return Fetcher(
+            self._work,
+            self._executor,
+            unwritten=self._settler.unwritten,
+            serving=self._serving,
+            idle_policy=idle_policy,
+            events=self._events,
+            policy=policy,
         )
 
     def _build_reaper(self, handlers: Mapping[str, Handler], backoff: BackoffPolicy, policy: LoopErrorPolicy) -> Reaper:

@@ -69,6 +69,23 @@ class Pair:
         self._families.deferred.labels(*self._labels, "true" if is_new else "false").inc()
 
 
+def _lag(registry: CollectorRegistry) -> Histogram:
+    return Histogram(
+        "pqrun_worker_loop_lag_seconds",
+        "How late the event loop woke a timer, asked once a second",
+        registry=registry,
+        buckets=LAG_BUCKETS,
+    )
+
+
+def _measured_at(registry: CollectorRegistry) -> Gauge:
+    return Gauge(
+        "pqrun_queue_measured_timestamp_seconds",
+        "When this process last measured the queues; 0 while that is another's turn",
+        registry=registry,
+    )
+
+
 class Families:
     """See the module's docstring. Names: https://prometheus.io/docs/practices/naming/."""
 
@@ -102,20 +119,10 @@ class Families:
         self.blocked = counter(
             "pqrun_worker_loop_blocked_seconds_total", "Time the event loop stood still for 2 s or more", ()
         )
-        self.lag = Histogram(
-            "pqrun_worker_loop_lag_seconds",
-            "How late the event loop woke a timer, asked once a second",
-            registry=registry,
-            buckets=LAG_BUCKETS,
-        )
         self.measure_errors = counter(
             "pqrun_queue_measurement_errors_total", "Failed looks at the queues by this process", ()
         )
-        self.measured_at = Gauge(
-            "pqrun_queue_measured_timestamp_seconds",
-            "When this process last measured the queues; 0 while that is another's turn",
-            registry=registry,
-        )
+        self.lag, self.measured_at = _lag(registry), _measured_at(registry)
         self.queues = QueueGauges(registry)
         self.workers: set[Worker] = set()
         registry.register(_WorkerCollector(self))
