@@ -95,15 +95,7 @@ class _Columns:
             case Done():
                 self.add(Status.DONE, result=outcome.result, duration_ms=outcome.duration_ms)
             case Retrying():
-                failure = outcome.failure
-                self.add(
-                    Status.SCHEDULED,
-                    error=outcome.error,
-                    duration_ms=outcome.duration_ms,
-                    delay_seconds=outcome.delay_seconds,
-                    kind=failure.kind,
-                    failure=failure,
-                )
+                self._add_failure(Status.SCHEDULED, outcome, delay_seconds=outcome.delay_seconds)
             case Snoozed():
                 self.add(
                     Status.SCHEDULED,
@@ -114,15 +106,7 @@ class _Columns:
                     kind=None if outcome.is_chosen else _UNSTARTED,
                 )
             case Failed():
-                failure = outcome.failure
-                self.add(
-                    Status.FAILED,
-                    error=outcome.error,
-                    duration_ms=outcome.duration_ms,
-                    lost=int(outcome.is_lost),
-                    kind=failure.kind,
-                    failure=failure,
-                )
+                self._add_failure(Status.FAILED, outcome, lost=int(outcome.is_lost))
             case Released():
                 self.add(
                     Status.READY,
@@ -138,6 +122,19 @@ class _Columns:
                 )
             case _:
                 assert_never(outcome)
+
+    def _add_failure(
+        self, status: Status, outcome: Retrying | Failed, *, delay_seconds: float | None = None, lost: int = 0
+    ) -> None:
+        self.add(
+            status,
+            error=outcome.error,
+            duration_ms=outcome.duration_ms,
+            delay_seconds=delay_seconds,
+            lost=lost,
+            kind=outcome.failure.kind,
+            failure=outcome.failure,
+        )
 
     def arguments(self) -> tuple[object, ...]:
         """Return them as settle.sql takes them, from the status on."""
